@@ -25,12 +25,13 @@ from typer.main import get_command
 
 import seriatim
 from seriatim import cli, tasks
+from seriatim.cli import understand
 from seriatim.core import registry
 from seriatim.core.limits import LIMITS
 from seriatim.data.catalogue import entries
 from seriatim.data.schema import Field
 from seriatim.decode.sampling import BeamSettings, GenerationSettings
-from seriatim.inspect import OPTIONS, VIEWS
+from seriatim.inspect import VIEWS
 from seriatim.runs.run import Run
 from seriatim.tasks.base import DataSettings, Task
 from seriatim.training.config import DistillSettings, TrainSettings
@@ -202,7 +203,7 @@ def view_table(_: str) -> str:
 
 def view_options(_: str) -> str:
     """The options of views."""
-    rows = [[f"`--{name.replace('_', '-')}`", cell(option.summary)] for name, option in OPTIONS.items()]
+    rows = [[f"`--{name.replace('_', '-')}`", cell(text)] for name, (_, text) in understand.view_options().items()]
     return table(["option", "what it does"], rows)
 
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 from helpers import SENTENCE, questions_file, tagged_file
 from seriatim.inspect.subject import Subject
-from task_helpers import prepare
+from task_helpers import prepare_splits
 
 HEADS = {"width": 8, "layers": 2, "heads": 2}
 TWO = {"width": 8, "layers": 2}
@@ -167,17 +167,17 @@ def make_subject(model_folder: Path) -> MakeSubject:
     def make(name: str, noise: float = 0.3) -> Subject:
         if name not in tasks:
             task_name, data, model, settings, data_settings = MODELS[name]
-            tasks[name] = prepare(task_name, data(model_folder), model, settings, **data_settings)
-        task = tasks[name]
+            tasks[name] = prepare_splits(task_name, data(model_folder), model, settings, **data_settings)
+        task, splits = tasks[name]
         if task.config.model.gradient_free:
-            predictor = task.predictor(task.fit(task.config.model))
+            predictor = task.predictor(task.fit(task.config.model, splits.train))
         else:
-            network = task.build()
+            network = task.build(splits.train)
             torch.manual_seed(3)
             with torch.no_grad():
                 for parameter in network.parameters():
                     parameter += noise * torch.randn_like(parameter)
             predictor = task.predictor(network)
-        return Subject(name, task.config.model, lambda: predictor, lambda: task)
+        return Subject(name, task.config.model, lambda: predictor, lambda: (task, splits))
 
     return make

@@ -141,7 +141,7 @@ def test_a_model_before_and_after_training(make_subject: Any) -> None:
     assert list(result.arrays["size"].axes["network"]) == ["resnet, before training", "resnet"]
     assert [series.dashed for series in result.charts[0].series] == [True, False]
     task = subject.task
-    encoded = task.encoded["validation"]
+    encoded = subject.data[1]["validation"].items
     batch = task.collate(encoded, np.arange(len(encoded)))
     for index, network in enumerate((task.build(), subject.network)):
         network.train()
@@ -235,7 +235,7 @@ def test_the_view_of_a_trained_model(make_subject: Any) -> None:
     subject = make_subject("resnet")
     before = {name: value.clone() for name, value in subject.network.state_dict().items()}
     result = Inspector(subject).paths()
-    task, encoded = subject.task, subject.task.encoded["validation"]
+    task, encoded = subject.task, subject.data[1]["validation"].items
     batch = task.collate(encoded, np.arange(len(encoded)))
     with torch.no_grad():
         loss = task.loss(task.forward(subject.network.eval(), batch), batch) / len(encoded)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,10 +16,9 @@ import numpy as np
 import pytest
 
 from seriatim.core.errors import SeriatimError
-from seriatim.inspect import OPTIONS, VIEWS, Inspector
-from seriatim.inspect.result import NamedArray, Result
-from seriatim.inspect.views import load_view
-from seriatim.report.charts import Table, TokenStrip, views_to_json
+from seriatim.inspect import VIEWS, Inspector
+from seriatim.inspect.result import Arrays, Drawing, NamedArray, Result
+from seriatim.report.charts import Table, TokenStrip, View, views_to_json
 from seriatim.runs.inspection import overview
 
 NAMESPACES = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
@@ -28,21 +30,25 @@ def code_of(caught: Any) -> str:
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_a_view_documents_itself(name: str) -> None:
-    view = getattr(Inspector("gpt"), name)
+    view, info = getattr(Inspector("gpt"), name), VIEWS[name]
     assert view.__name__ == name
-    assert view.__doc__.startswith(VIEWS[name].summary)
+    assert view.__doc__.startswith(info.summary)
     parameters = inspect.signature(view).parameters
-    assert not {"subject", "subjects"} & parameters.keys()
-    options = {key for key, one in parameters.items() if one.kind == one.KEYWORD_ONLY} - {"notify", "weights"}
-    assert options <= OPTIONS.keys(), "the command line lists all options"
-    assert VIEWS[name].text == any(one.kind != one.KEYWORD_ONLY for one in parameters.values())
-    first = next(iter(inspect.signature(load_view(name).show).parameters))
-    assert (first == "subjects") == VIEWS[name].several
+    keywords = {key: one.default for key, one in parameters.items() if one.kind == one.KEYWORD_ONLY}
+    assert keywords == {option.name: option.default for option in info.options.values()}
+    assert info.text == any(one.kind != one.KEYWORD_ONLY for one in parameters.values())
+    for text in (info.summary, *(option.help for option in info.options.values())):
+        assert text[:1].isupper(), "a sentence"
+        assert text.endswith((".", "…"))
+        assert "--" not in text, "words for Python and for the command line alike"
 
 
-def test_all_options_of_the_catalog_are_used() -> None:
-    used = {key for name in VIEWS for key in inspect.signature(load_view(name).show).parameters}
-    assert OPTIONS.keys() <= used
+def test_views_with_an_option_agree_on_its_type() -> None:
+    types: dict[str, set[object]] = {}
+    for info in VIEWS.values():
+        for option in info.options.values():
+            types.setdefault(option.name, set()).add(option.type)
+    assert all(len(kinds) == 1 for kinds in types.values()), "the command line has one option of each name"
 
 
 def test_a_result_prints_as_text_and_its_arrays_briefly() -> None:
@@ -68,14 +74,17 @@ def test_arrays_and_json(tmp_path: Path) -> None:
     array = NamedArray(np.array([1 / 3, np.inf, np.nan]), {"token": list("abc")})
     table = Table(title="Numbers", columns=("name", "value"), rows=(("x", 1.5),))
     strip = TokenStrip(title="Strip", tokens=("a",), values=(1.0,), label="size")
-    result = Result("Title", {"values": array}, [strip, table], ["a note"])
+    arrays = Arrays("Title", {"values": array}, None, ["a note"])
+    result = Result(arrays, lambda arrays: Drawing([strip, table]))
     assert result.to_json()["arrays"]["values"] == {
         "axes": {"token": ["a", "b", "c"]},
         "values": [0.3333333, None, None],
     }
     assert result.text.splitlines()[-1] == "a note"
     assert "1.5" in result.text
-    assert Result("Title", {}, [strip]).text.endswith(strip.alt_text)
+    assert [chart["kind"] for chart in result.to_json(charts=True)["charts"]] == ["token_strip", "table"]
+    assert "charts" not in result.to_json()
+    assert Result(arrays, lambda arrays: Drawing([strip])).text.startswith(f"Title\n\n{strip.alt_text}")
     result.save(tmp_path / "x.json")
     assert json.loads((tmp_path / "x.json").read_text("utf-8"))["notes"] == ["a note"]
     result.save(tmp_path / "x.svg")
@@ -83,6 +92,90 @@ def test_arrays_and_json(tmp_path: Path) -> None:
     with pytest.raises(SeriatimError) as caught:
         result.save(tmp_path / "x.doc")
     assert code_of(caught) == "chart.format"
+
+
+def test_arrays_survive_packing() -> None:
+    """Header and float32 one after another; NaN, infinities, texts, empty arrays and the order of names are kept."""
+    named = {
+        "values": NamedArray(np.array([[1 / 3, np.inf], [np.nan, -np.inf]]), {"row": ["ä", "b"], "column": ["1", "2"]}),
+        "tokens": NamedArray(np.array([["␣a", "b"]]), {"token": ["x"], "rank": ["1", "2"]}),
+        "none": NamedArray(np.zeros((0, 2)), {"token": [], "unit": ["1", "2"]}),
+        "counts": NamedArray(np.array([3, 7]), {"token": ["x", "y"]}),
+    }
+    data = Arrays("Titel ß", named, None, ["a note"]).to_bytes()
+    (size,) = struct.unpack_from("<I", data)
+    assert size % 4 == 0
+    header = json.loads(data[4 : 4 + size])
+    assert [entry.get("offset") for entry in header["arrays"]] == [0, None, 4, 4]
+    numbers = np.frombuffer(data, "<f4", offset=4 + size)
+    np.testing.assert_array_equal(numbers, np.float32([1 / 3, np.inf, np.nan, -np.inf, 3, 7]))
+    arrays = Arrays.from_bytes(data)
+    assert (arrays.title, list(arrays.notes), list(arrays)) == ("Titel ß", ["a note"], list(named))
+    for name, array in named.items():
+        assert arrays[name].axes == array.axes
+        expected = array.values if array.is_text else array.values.astype(np.float32)
+        np.testing.assert_array_equal(arrays[name].values, expected)
+    with pytest.raises(ValueError, match="incomplete"):
+        Arrays.from_bytes(data[:-4])
+
+
+@pytest.mark.parametrize(("model", "name"), [("gpt", "attention"), ("lstm", "gates"), ("gpt", "surprise")])
+def test_arrays_alone_draw_nothing(model: str, name: str, make_subject: Any, monkeypatch: Any) -> None:
+    inspector = Inspector(make_subject(model))
+    expected = views_to_json(inspector.show(name, "a fine film").charts)
+    for chart in View.__origin__.__args__:
+        monkeypatch.setattr(chart, "__init__", lambda *arguments, **values: pytest.fail("a chart was made"))
+    arrays = inspector.arrays(name, "a fine film")
+    monkeypatch.undo()
+    packed = Arrays.from_bytes(arrays.to_bytes())
+    assert packed.keys() == arrays.keys()
+    assert views_to_json(inspector.show(name, "a fine film").charts) == expected
+
+
+def test_views_are_declared_without_torch() -> None:
+    """Help and forms read the declarations; numpy, torch and altair come with the first view that is shown."""
+    code = (
+        "import sys; from seriatim.inspect import VIEWS; from seriatim.cli import understand;"
+        "print([name for name in ('torch', 'numpy', 'altair') if name in sys.modules], len(VIEWS))"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output.split() == ["[]", str(len(VIEWS))]
+
+
+class StoppedError(Exception):
+    """Raised by a callback to stop a view."""
+
+
+@pytest.mark.parametrize(
+    ("models", "name", "options"),
+    [
+        (["rnn"], "gradients", {"context_length": 4}),
+        (["resnet"], "depth", {"layers": "8"}),
+        (["resnet"], "paths", {"layers": "8"}),
+        (["mlp"], "saturation", {"layers": 2}),
+        (["rnn"], "growth", {"lengths": "4,8"}),
+        (["rnn"], "complexity", {}),
+    ],
+)
+def test_a_long_view_reports_progress_and_can_be_stopped(models: list[str], name: str, options: dict[str, Any]) -> None:
+    lines: list[str] = []
+
+    def stop(line: str) -> None:
+        lines.append(line)
+        raise StoppedError
+
+    with pytest.raises(StoppedError):
+        Inspector(*models).show(name, notify=stop, **options)
+    assert len(lines) == 1
+
+
+def test_views_of_runs_report_progress(make_subject: Any) -> None:
+    lines: list[str] = []
+    Inspector(make_subject("classify")).saliency("a fine film", notify=lines.append)
+    assert lines
+    lines.clear()
+    Inspector(make_subject("lstm")).units(" ".join(["a fine film of light"] * 12), notify=lines.append)
+    assert len(lines) > 3
 
 
 @pytest.mark.parametrize("text", [None, 5, ["a text"]])
@@ -191,7 +284,7 @@ def test_views_of_each_kind_of_model(name: str, make_subject: Any) -> None:
 )
 def test_the_overview_of_a_report(name: str, make_subject: Any) -> None:
     subject = make_subject(name)
-    charts = overview(subject.predictor, subject.task)
+    charts = overview(subject.predictor, *subject.data)
     if name != "pretrain":
         assert charts
     json.dumps(views_to_json(charts), allow_nan=False)
@@ -219,7 +312,7 @@ def test_views_of_models_of_images(name: str, make_subject: Any, model_folder: P
         assert inspector.show(view, image).charts
         with pytest.raises(SeriatimError):
             inspector.show(view, "some words")
-    assert "image_overlay" not in [chart.kind for chart in overview(subject.predictor, subject.task)]
+    assert "image_overlay" not in [chart.kind for chart in overview(subject.predictor, *subject.data)]
 
 
 def test_attention_of_words_to_an_image(make_subject: Any, model_folder: Path, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_words_of_a_tagger(make_subject: Any) -> None:
     assert reading.names == ["a", "fine", "film"]
     assert trace["layer1.backward.forget_gate"].shape == (1, 3, 8)
     assert (
-        subject.read(example=1).names == subject.predictor.sequences(subject.task.encoded["validation"], 1)["element"]
+        subject.read(example=1).names == subject.predictor.sequences(subject.data[1]["validation"].items, 1)["element"]
     )
 
 
@@ -66,7 +66,7 @@ def test_models_without_text_show_their_own_data(make_subject: Any) -> None:
     subject = make_subject("forecast")
     reading = subject.read()
     assert reading.names == [str(step) for step in range(-12, 0)]
-    batch = subject.task.collate(subject.task.encoded["validation"], np.array([0]))
+    batch = subject.task.collate(subject.data[1]["validation"].items, np.array([0]))
     assert torch.equal(reading.inputs, batch.inputs)
     assert reading.notes == ("sequence 0 of the validation split",)
     with pytest.raises(SeriatimError, match="does not read text"):
@@ -94,7 +94,7 @@ def test_a_text_of_a_language_model(name: str, make_subject: Any) -> None:
     close(log_probs, [value for _, value in scored])
     assert reading.names[1:] == [token for token, _ in scored]
     second = subject.read(example=1).inputs[0].numpy()
-    np.testing.assert_array_equal(second, subject.task.stream("validation")[24:48])
+    np.testing.assert_array_equal(second, subject.stream[24:48])
 
 
 @pytest.mark.parametrize("name", ["transformer", "bahdanau", "luong"])
@@ -207,7 +207,7 @@ def test_a_fresh_network_of_every_model(name: str) -> None:
 def test_an_untrained_network_is_what_training_starts_with(make_subject: Any) -> None:
     for name in ("lstm", "gpt", "bahdanau"):
         subject = make_subject(name)
-        start, fresh = subject.task.build().state_dict(), subject.untrained_network().state_dict()
+        start, fresh = subject.task.build(subject.data[1].train).state_dict(), subject.untrained_network().state_dict()
         assert start.keys() == fresh.keys()
         assert all(torch.equal(value, fresh[key]) for key, value in start.items())
         assert any(not torch.equal(value, start[key]) for key, value in subject.network.state_dict().items())

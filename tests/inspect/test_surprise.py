@@ -127,7 +127,7 @@ def test_what_cannot_be_rated(name: str, texts: Any, options: Any, code: str, ma
 
 
 def training_counts(subject: Any) -> Counter[tuple[int, ...]]:
-    tokens = subject.task.stream("train").tolist()
+    tokens = subject.task.stream(subject.data[1].train.items).tolist()
     return Counter(tuple(tokens[start : start + n]) for n in (1, 2, 3) for start in range(len(tokens) - n + 1))
 
 

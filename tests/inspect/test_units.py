@@ -76,7 +76,7 @@ def test_networks_without_training_track_nothing(make_subject: Any) -> None:
     rows = []
     for seed in range(100, 104):
         predictor = subject.task.predictor(subject.untrained_network(seed))
-        fresh = Subject("fresh", subject.settings, lambda one=predictor: one, lambda: subject.task)
+        fresh = Subject("fresh", subject.settings, lambda one=predictor: one, lambda: subject.data)
         rows += Inspector(fresh).units(LINES).charts[0].rows
     assert len(rows) >= 16
     assert sum(row[-1] == "yes" for row in rows) <= 1

@@ -11,6 +11,7 @@ from helpers import build, settings_of
 from seriatim.core.errors import SeriatimError
 from seriatim.inspect import Inspector
 from seriatim.inspect.subject import Subject
+from seriatim.inspect.views import ignore
 from seriatim.lab.views import growth
 from seriatim.lab.views.growth import LiveMemory, Pass, fit_exponent, measure_curves
 from seriatim.report.charts import Table
@@ -124,14 +125,14 @@ def test_the_view() -> None:
 
 
 def test_limits_end_a_curve(monkeypatch: pytest.MonkeyPatch) -> None:
-    (curve,) = measure_curves([tiny_subject("rnn")], [4, 8, 16], budget=0.0)
+    (curve,) = measure_curves([tiny_subject("rnn")], [4, 8, 16], budget=0.0, notify=ignore)
     assert len(curve.seconds) == 1
     assert curve.stopped == "rnn is timed up to 4: 8 would take more than its 0 seconds"
     monkeypatch.setattr(growth, "MAX_MEMORY", 100_000)
-    _, stored = measure_curves([tiny_subject("gpt")], [8, 16, 256], budget=60.0)
+    _, stored = measure_curves([tiny_subject("gpt")], [8, 16, 256], budget=60.0, notify=ignore)
     assert (len(stored.seconds), len(stored.bytes)) == (2, 3)
     assert "is timed up to 16: at 256 it needs" in stored.stopped
-    _, stored = measure_curves([tiny_subject("gpt")], [256, 512], budget=60.0)
+    _, stored = measure_curves([tiny_subject("gpt")], [256, 512], budget=60.0, notify=ignore)
     assert (len(stored.seconds), len(stored.bytes)) == (0, 2)
     assert "is timed at no length" in stored.stopped
 

@@ -14,7 +14,7 @@ from ..core.errors import SeriatimError
 from ..core.metrics import describe_metric, main_metric, metric_label
 from ..core.run_folder import RunFolder, list_runs
 from ..core.text import format_amount, format_duration
-from ..inspect import OPTIONS, VIEWS
+from ..inspect import VIEWS
 from . import options as o
 from .output import (
     format_exact,
@@ -66,10 +66,28 @@ def evaluate(
             print(f"{metric_label(name)}: {text if text.startswith('coco') else f'sacreBLEU {text}'}")
 
 
+def view_options() -> dict[str, tuple[type, str]]:
+    """Returns the type and the help of every option that a view has; views that explain it differently are named."""
+    types: dict[str, type] = {}
+    texts: dict[str, dict[str, list[str]]] = {}
+    for view in VIEWS.values():
+        for option in view.options.values():
+            if option.type is not None:
+                types[option.name] = option.type
+                texts.setdefault(option.name, {}).setdefault(option.help.rstrip("."), []).append(view.name)
+    helps = {
+        name: next(iter(explained))
+        if len(explained) == 1
+        else "; ".join(f"{', '.join(views)}: {text[0].lower()}{text[1:]}" for text, views in explained.items())
+        for name, explained in texts.items()
+    }
+    return {name: (kind, f"{helps[name]}.") for name, kind in types.items()}
+
+
 def with_views(function: Any) -> Any:
     """Returns the command with an option for every view of `seriatim.inspect`, and for every option that views have."""
     flags = {name: (bool, view.summary, False) for name, view in VIEWS.items()}
-    values = {name: (option.type | None, option.summary, None) for name, option in OPTIONS.items()}
+    values = {name: (kind | None, text, None) for name, (kind, text) in view_options().items()}
     own = python_inspect.signature(function, eval_str=True)
     fixed = [p for p in own.parameters.values() if p.kind != p.VAR_KEYWORD]
     added = [

@@ -42,7 +42,7 @@ class GradientHistory(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reading:
+class InspectedInput:
     """One sequence as a network reads it, or two.
 
     Args:
@@ -228,7 +228,7 @@ class Subject:
 
     # What it reads
 
-    def read(self, *texts: str, target: str | None = None, example: int | None = None) -> Reading:
+    def read(self, *texts: str, target: str | None = None, example: int | None = None) -> InspectedInput:
         """Returns texts, or a sequence of the model's own data, as the network reads them.
 
         Args:
@@ -245,7 +245,7 @@ class Subject:
                 return self._read_noise()
         return self._read_texts(texts, target) if texts else self._read_example(example or 0)
 
-    def _read_texts(self, texts: tuple[str, ...], target: str | None) -> Reading:
+    def _read_texts(self, texts: tuple[str, ...], target: str | None) -> InspectedInput:
         predictor = self.predictor
         counts = predictor.texts_per_input
         if not counts:
@@ -278,7 +278,7 @@ class Subject:
             "inspect.length", f"the text is longer than{most} {self.label} reads", "pass a shorter one"
         )
 
-    def reading(self, encoded: Any, item: int, truncate: bool = False) -> Reading:
+    def reading(self, encoded: Any, item: int, truncate: bool = False) -> InspectedInput:
         """Returns an item as the network reads it; one that is longer is an error, or truncated."""
         predictor = self.predictor
         batch = predictor.task.collate(encoded, np.array([item])).to(next(self.network.parameters()).device)
@@ -302,9 +302,9 @@ class Subject:
             axis, predicted = list(sequences.items())[-1]
             tokenizer = predictor.processor.tokenizers["tokenizer"]
             sequences[axis] = [tokenizer.token(int(batch.inputs[1][0, 0])), *predicted[:-1]]
-        return Reading(batch, sequences, predicted, encoded, item)
+        return InspectedInput(batch, sequences, predicted, encoded, item)
 
-    def _name_unknown(self, reading: Reading) -> Reading:
+    def _name_unknown(self, reading: InspectedInput) -> InspectedInput:
         """Returns the reading with unknown tokens named as they are written, and a note on them."""
         tokens, tokenizers = reading.tokens, list(self.predictor.processor.tokenizers.values())
         unknown = tokenizers[0].unk if tokenizers else None
@@ -324,7 +324,7 @@ class Subject:
         axis = next(iter(reading.sequences))
         return replace(reading, sequences={**reading.sequences, axis: names}, notes=(note,))
 
-    def written_elements(self, reading: Reading) -> list[str]:
+    def written_elements(self, reading: InspectedInput) -> list[str]:
         """Returns the elements of the first sequence as they are written in the text; else their names."""
         if len(reading.texts) != 1:
             return reading.names
@@ -338,23 +338,23 @@ class Subject:
             return reading.names
         return [text[start:end] or name for (start, end), name in zip(spans, reading.names, strict=True)]
 
-    def _read_example(self, number: int) -> Reading:
+    def _read_example(self, number: int) -> InspectedInput:
         encoded = self.examples
         check_position(number, len(encoded), "example")
         note = f"sequence {number} of the {self.split.name} split"
         return replace(self.reading(encoded, number, truncate=True), notes=(note,))
 
-    def _read_noise(self) -> Reading:
+    def _read_noise(self) -> InspectedInput:
         settings: Any = self.settings
         width, generator = settings.input_width(tied=True), torch_stream(0, "noise")
         names = [str(position) for position in range(NOISE_LENGTH)]
         notes = (f"a fresh network over {NOISE_LENGTH} random vectors",)
         if not isinstance(settings, EncoderDecoderSettings):
             batch = Batch(torch.randn(1, NOISE_LENGTH, width, generator=generator), None, 1)
-            return Reading(batch, {"element": names}, notes=notes)
+            return InspectedInput(batch, {"element": names}, notes=notes)
         widths = (settings.source_width(width), width)
         inputs = tuple(torch.randn(1, NOISE_LENGTH, size, generator=generator) for size in widths)
-        return Reading(Batch(inputs, None, 1), {"source": names, "target": names}, names, notes=notes)
+        return InspectedInput(Batch(inputs, None, 1), {"source": names, "target": names}, names, notes=notes)
 
     def own_text(self, tokens: int) -> str:
         """Returns the beginning of the validation split, if that is running text."""
@@ -366,7 +366,9 @@ class Subject:
 
     # What happens inside
 
-    def run(self, reading: Reading, names: Iterable[str] = (), max_bytes: int = MAX_BYTES) -> tuple[Any, BoundedTrace]:
+    def run(
+        self, reading: InspectedInput, names: Iterable[str] = (), max_bytes: int = MAX_BYTES
+    ) -> tuple[Any, BoundedTrace]:
         """Returns the output of the network, and its trace.
 
         Args:
@@ -387,7 +389,7 @@ class Subject:
 
     def generate(
         self, text: str, tokens: int, names: Iterable[str] = (), seed: int = 0
-    ) -> tuple[Reading, Mapping[str, Tensor]]:
+    ) -> tuple[InspectedInput, Mapping[str, Tensor]]:
         """Returns a text with up to `tokens` generated tokens, and the trace of their generation, step by step."""
         if tokens < 1:
             raise SeriatimError("inspect.generate", f"{tokens} tokens cannot be generated", "ask for 1 or more")
@@ -407,7 +409,9 @@ class Subject:
         return replace(reading, notes=(note,)), self.trace_steps(reading, names)
 
     @torch.inference_mode()
-    def trace_steps(self, reading: Reading, names: Iterable[str] = (), max_bytes: int = MAX_BYTES) -> dict[str, Tensor]:
+    def trace_steps(
+        self, reading: InspectedInput, names: Iterable[str] = (), max_bytes: int = MAX_BYTES
+    ) -> dict[str, Tensor]:
         """Returns the trace of a reading whose generated elements are fed one at a time, with the state carried on."""
         network, traces, state = self.network, [BoundedTrace(names, max_bytes)], None
         if self.encoder_decoder:

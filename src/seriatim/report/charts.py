@@ -341,6 +341,20 @@ class Scatter(Chart):
     ) -> Self:
         """Returns the projection of vectors (n,D) on their first two principal components."""
         points, shares = principal_components(vectors)
+        return cls.of_projection(points, shares, labels, title=title, groups=groups, note=note)
+
+    @classmethod
+    def of_projection(
+        cls,
+        points: np.ndarray,
+        shares: Sequence[float],
+        labels: Sequence[str],
+        *,
+        title: str,
+        groups: Sequence[str] = (),
+        note: str = "",
+    ) -> Self:
+        """Returns points (n,2) on two principal components that have these shares of the variance."""
         x, y = (f"component {n + 1}: {100 * share:.0f} % of the variance" for n, share in enumerate(shares))
         coordinates = tuple((float(f"{a:.5g}"), float(f"{b:.5g}")) for a, b in points.tolist())
         return cls(

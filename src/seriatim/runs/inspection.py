@@ -105,8 +105,7 @@ def show_briefly(subject: Subject, name: str) -> Result | None:
         names = [TraceName.parse(location) for location in subject.trace_names]
         last = max(location.index or 0 for location in names)
         heads = (last + 1) * getattr(subject.settings, "heads", 1)
-        options = {"layer": last} if heads > MAX_HEADS else {}
-        return view.show(subject, *own_texts(subject), **options)
+        return view.show(subject, *own_texts(subject), layer=last if heads > MAX_HEADS else None)
     return view.show(subject, *own_texts(subject))
 
 

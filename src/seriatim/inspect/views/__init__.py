@@ -1,10 +1,11 @@
-"""The views, some related ones in a file; a view is a function `(subject, *texts, **options) → Result`.
+"""The views: two functions each, from a subject to arrays and from these arrays to charts.
 
-@view("gates", {"has no recurrent layers": lacks_recurrence}, network=True)
-def show_gates(subject: Subject, *texts: str, layer: int | None = None) -> Result: …
+    def gate_arrays(subject: Subject, request: Request[Gates]) -> Arrays[GateFacts]: …      runs the network
+    def gate_charts(arrays: Arrays[GateFacts]) -> Drawing: …                                needs the arrays alone
+    implement(Gates, gate_arrays, gate_charts, {"has no recurrent layers": lacks_recurrence}, network=True)
 
-Positional parameters after the subject are texts, keyword-only parameters are options. A view of several models
-(`ViewInfo.several`) takes a list of subjects. Names and summaries are in `inspect`, which imports no torch.
+`Gates` declares the view: its summary, texts and options (`inspect.catalog`). A view of several models takes a list of
+subjects. Related views share a file.
 """
 
 from __future__ import annotations
@@ -12,21 +13,51 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
+from ...core.errors import SeriatimError
 from .. import VIEWS
-from ..result import Result
+from ..declare import Notify, ViewInfo
+from ..result import Arrays, Drawing, Result
 from ..subject import Subject
 
-F = TypeVar("F", bound=Callable[..., Result])
+Options = TypeVar("Options", covariant=True)
+Facts = TypeVar("Facts")
+Subjects = TypeVar("Subjects")
 Reasons = Mapping[str, Callable[[Subject], object]]  # why a subject lacks a view, as the end of a sentence → if it does
+
+
+def ignore(line: str) -> None:
+    """Is the `notify` of callers that pass none."""
+
+
+@dataclass(frozen=True)
+class Request(Generic[Options]):
+    """What a view is asked for.
+
+    Args:
+        texts: What the model reads.
+        options: The options of the view.
+        notify: Called with a line before each step that takes long; what it raises stops the view.
+    """
+
+    texts: tuple[str, ...]
+    options: Options
+    notify: Notify = ignore
+
+    @property
+    def text(self) -> str | None:
+        """The text of a view that reads one at most."""
+        return self.texts[0] if self.texts else None
 
 
 @dataclass(frozen=True)
 class InspectionView:
-    """A view: its function, and what a subject needs for it; see `view`."""
+    """A view: its two functions, and what a subject needs for it; see `implement`."""
 
-    show: Callable[..., Result]
+    info: ViewInfo
+    arrays: Callable[[Any, Request[Any]], Arrays[Any]]
+    charts: Callable[[Arrays[Any]], Drawing]
     reasons: Reasons
     network: bool
     trained: bool
@@ -39,31 +70,46 @@ class InspectionView:
             return "is not trained"
         return next((reason for reason, applies in self.reasons.items() if applies(subject)), "")
 
+    def show(
+        self, subjects: Subject | list[Subject], *texts: str, notify: Notify | None = None, **options: object
+    ) -> Result:
+        """Returns the result for a subject, or for a list of them if the view shows several."""
+        known = self.info.options
+        if unknown := sorted(options.keys() - known.keys()):
+            remedy = f"its options: {', '.join(sorted(known))}" if known else "it has none"
+            raise SeriatimError("inspect.option", f"{self.info.name} has no option {unknown[0]}", remedy)
+        request = Request(texts, self.info.declaration(**options), notify or ignore)
+        return Result(self.arrays(subjects, request), self.charts)
+
 
 REGISTRY: dict[str, InspectionView] = {}
 
 
-def view(
-    name: str, reasons: Reasons | None = None, *, network: bool = False, trained: bool = False
-) -> Callable[[F], F]:
-    """Registers a function as a view.
+def implement(
+    declaration: type[Options],
+    arrays: Callable[[Subjects, Request[Options]], Arrays[Facts]],
+    charts: Callable[[Arrays[Facts]], Drawing],
+    reasons: Reasons | None = None,
+    *,
+    network: bool = False,
+    trained: bool = False,
+) -> None:
+    """Registers the functions of a view.
 
     Args:
-        name: Its name in `inspect.VIEWS`.
+        declaration: The class of its options.
+        arrays: From a subject and a request to the arrays.
+        charts: From the arrays to the charts.
         reasons: Why a subject may lack the view; the first that applies is named.
         network: Whether it needs a network, not a gradient-free model.
         trained: Whether it needs a trained model.
     """
-
-    def register(show: F) -> F:
-        REGISTRY[name] = InspectionView(show, reasons or {}, network, trained)
-        return show
-
-    return register
+    info = next(info for info in VIEWS.values() if info.declaration is declaration)
+    REGISTRY[info.name] = InspectionView(info, arrays, charts, reasons or {}, network, trained)
 
 
 def load_view(name: str) -> InspectionView:
     """Returns a view by its name; its module is imported when it is first used."""
     if name not in REGISTRY:
-        importlib.import_module(f"{VIEWS[name].package}.{VIEWS[name].module}")
+        importlib.import_module(VIEWS[name].module)
     return REGISTRY[name]

@@ -18,11 +18,12 @@ from torch import Tensor
 
 from ...core.errors import SeriatimError, did_you_mean
 from ...report.charts import Cell, Heatmap, HeatmapGrid, Table, View, format_number, matrix
-from ...tasks.inspection import Alignment, check_position
-from ..result import NamedArray, Result
-from ..subject import Reading, Subject
+from ...tasks.inspection import Alignment, ImageAttention, check_position
+from ..catalog import AlignmentOptions, Attention, Entropy
+from ..result import Arrays, Drawing, NamedArray
+from ..subject import InspectedInput, Subject
 from ..trace import TraceName
-from . import view
+from . import Request, implement
 
 PARTS = ("cross", "encoder", "decoder")  # of an encoder–decoder; the first that it has is the default
 MAX_CELLS = 120  # on a side of a heatmap
@@ -83,41 +84,48 @@ def lacks_attention(subject: Subject) -> bool:
     return not attention_parts(subject) and not attends_to_image(subject)
 
 
-@view("attention", {"has no attention between the elements of a sequence": lacks_attention}, network=True)
-def show_attention(
-    subject: Subject,
-    *texts: str,
-    layer: int | None = None,
-    head: int | None = None,
-    part: str | None = None,
-    target: str | None = None,
-    example: int | None = None,
-    generate: int | None = None,
-) -> Result:
-    """All layers and heads, or one layer, or one head (of one layer or of each), counted from 0.
+@dataclass(frozen=True)
+class ImageFacts:
+    """The image (H,W,C) of uint8 that the words of a caption attend to."""
 
-    Of a model that describes images, where each word attends to, unless a part, layer or head is named.
-    """
-    if attends_to_image(subject) and layer is head is part is generate is None:
-        return show_image_attention(subject, subject.read(*texts, target=target, example=example))
-    reading, weights = read_weights(subject, texts, layer, part, target, example, generate)
+    image: np.ndarray
+
+
+def attention_arrays(subject: Subject, request: Request[Attention]) -> Arrays[ImageFacts | None]:
+    """Returns the weights (L,H,T,S) of the chosen layers and heads, or those of words over an image."""
+    o = request.options
+    if attends_to_image(subject) and o.layer is o.head is o.part is o.generate is None:
+        return image_attention_arrays(subject, subject.read(*request.texts, target=o.target, example=o.example))
+    reading, weights = read_weights(subject, request.texts, o.layer, o.part, o.target, o.example, o.generate)
     count = weights.values.shape[1]
-    heads = list(range(count)) if head is None else [check_position(head, count, "head")]
-    values = weights.values[:, heads]
-    head_names = [f"head {index}" for index in heads]
-    title = f"Attention: {subject.label}{f', {weights.part}' if weights.part else ''}"
-    queries, keys, folded = fold_weights(weights.queries, weights.keys, values)
-    panels = {
-        f"{layer_name}, {head_name}": matrix(folded[i, j])
-        for i, layer_name in enumerate(weights.layers)
-        for j, head_name in enumerate(head_names)
+    heads = list(range(count)) if o.head is None else [check_position(o.head, count, "head")]
+    axes = {
+        "layer": weights.layers,
+        "head": [f"head {index}" for index in heads],
+        "query": weights.queries,
+        "key": weights.keys,
     }
-    notes = list(reading.notes)
-    shape = f"{len(weights.queries)} × {len(weights.keys)} elements, neighbors merged"
+    title = f"Attention: {subject.label}{f', {weights.part}' if weights.part else ''}"
+    arrays = {"attention": NamedArray(weights.values[:, heads], axes)}
+    return Arrays(title, arrays, None, reading.notes)
+
+
+def attention_charts(arrays: Arrays[ImageFacts | None]) -> Drawing:
+    """Returns a heatmap of each head, or the image with the weights of each word."""
+    facts = arrays.facts
+    if facts is not None:
+        return image_attention_charts(arrays, facts.image)
+    values = arrays["attention"].values
+    layers, heads, queries, keys = (list(labels) for labels in arrays["attention"].axes.values())
+    rows, columns, folded = fold_weights(queries, keys, values)
+    panels = {
+        f"{layer}, {head}": matrix(folded[i, j]) for i, layer in enumerate(layers) for j, head in enumerate(heads)
+    }
+    shape = f"{len(queries)} × {len(keys)} elements, neighbors merged"
     about: dict[str, Any] = {
-        "note": "; ".join(notes if folded.size == values.size else [*notes, shape]),
-        "rows": queries,
-        "columns": keys,
+        "note": "; ".join(arrays.notes if folded.size == values.size else [*arrays.notes, shape]),
+        "rows": rows,
+        "columns": columns,
         "x": "attended to",
         "y": "attends",
         "low": 0.0,
@@ -126,34 +134,48 @@ def show_attention(
     chart: View
     if len(panels) == 1:
         name, cells = next(iter(panels.items()))
-        chart = Heatmap(title=f"{title}, {name}", values=cells, **about)
+        chart = Heatmap(title=f"{arrays.title}, {name}", values=cells, **about)
     else:
-        aligned = 1 < len(heads) <= MAX_PER_ROW and len(values) > 1  # a row of panels per layer
-        chart = HeatmapGrid(title=title, panels=panels, per_row=len(heads) if aligned else None, **about)
-    axes = {"layer": weights.layers, "head": head_names, "query": weights.queries, "key": weights.keys}
-    heads_averaged = values.shape[0] * values.shape[1]
-    note = f"mean over {heads_averaged} heads" if heads_averaged > 1 else ""
-    table = strongest_table(weights.queries, weights.keys, values.mean(axis=(0, 1)), note)
-    return Result(title, {"attention": NamedArray(values, axes)}, [chart], notes, [table])
+        aligned = 1 < len(heads) <= MAX_PER_ROW and len(layers) > 1  # a row of panels per layer
+        chart = HeatmapGrid(title=arrays.title, panels=panels, per_row=len(heads) if aligned else None, **about)
+    averaged = len(layers) * len(heads)
+    note = f"mean over {averaged} heads" if averaged > 1 else ""
+    return Drawing([chart], [strongest_table(queries, keys, values.mean(axis=(0, 1)), note)])
 
 
-def show_image_attention(subject: Subject, reading: Reading) -> Result:
-    """Returns for each word of a caption the cells of the image that it attends to."""
+def image_attention_arrays(subject: Subject, reading: InspectedInput) -> Arrays[ImageFacts | None]:
+    """Returns for each word of a caption its weights (words, rows, columns) over the cells of the image."""
     attention = subject.predictor.image_attention(reading.encoded, reading.item)
     if attention is None:
         raise subject.unavailable("has no attention over images", "name another run")
     rows, columns = attention.grid
-    weights = attention.weights.reshape(len(attention.words), rows, columns)
     axes = {
         "word": attention.words,
         "row": [str(row) for row in range(rows)],
         "column": [str(column) for column in range(columns)],
     }
+    arrays = {"attention": NamedArray(attention.weights.reshape(len(attention.words), rows, columns), axes)}
     title = f"Attention of each word to the image: {subject.label}"
+    return Arrays(title, arrays, ImageFacts(attention.image), reading.notes)
+
+
+def image_attention_charts(arrays: Arrays[object], image: np.ndarray) -> Drawing:
+    array = arrays["attention"]
+    words = list(array.axes["word"])
+    rows, columns = array.values.shape[1:]
+    weights = array.values.reshape(len(words), rows * columns)
     cells = [f"{row},{column}" for row in range(rows) for column in range(columns)]
-    table = strongest_table(attention.words, cells, attention.weights, "row and column of a cell")
-    arrays = {"attention": NamedArray(weights, axes)}
-    return Result(title, arrays, [attention.chart(title)], reading.notes, [table])
+    chart = ImageAttention(image, (rows, columns), words, weights).chart(arrays.title)
+    return Drawing([chart], [strongest_table(words, cells, weights, "row and column of a cell")])
+
+
+implement(
+    Attention,
+    attention_arrays,
+    attention_charts,
+    {"has no attention between the elements of a sequence": lacks_attention},
+    network=True,
+)
 
 
 def read_weights(
@@ -164,7 +186,7 @@ def read_weights(
     target: str | None = None,
     example: int | None = None,
     generate: int | None = None,
-) -> tuple[Reading, Weights]:
+) -> tuple[InspectedInput, Weights]:
     """Returns what is read, and the weights of one part of the network: of all layers, or of one."""
     name = choose_part(subject, part)
     kind = "cross_attention" if name == "cross" else "attention"
@@ -233,65 +255,90 @@ def strongest_table(queries: list[str], keys: list[str], weights: np.ndarray, no
 # Alignment
 
 
-@view("alignment", {"has no alignment": lambda s: s.predictor.aligner() is None}, network=True, trained=True)
-def show_alignment(subject: Subject, text: str, *, target: str | None = None, tokens: bool = False) -> Result:
-    """Of a target, by default of the model's own translation; word by word, or token by token.
-
-    The weights of a Transformer are the mean over the heads and blocks of its decoder.
-    """
+def alignment_arrays(subject: Subject, request: Request[AlignmentOptions]) -> Arrays[None]:
+    """Returns the weights of a target, by default of the model's own translation, over the source."""
     align = subject.predictor.aligner()
     assert align is not None
-    alignment = align(text, target, not tokens)
-    title = f"Alignment: {subject.label}"
+    (text,) = request.texts
+    alignment = align(text, request.options.target, not request.options.tokens)
     axes = {"translation": alignment.target, "source": alignment.source}
-    chart = alignment.chart(title)
-    table = strongest_table(alignment.target, alignment.source, alignment.weights)
-    return Result(title, {"alignment": NamedArray(alignment.weights, axes)}, [chart], (), [table])
+    return Arrays(f"Alignment: {subject.label}", {"alignment": NamedArray(alignment.weights, axes)}, None)
+
+
+def alignment_charts(arrays: Arrays[None]) -> Drawing:
+    target, source = (list(labels) for labels in arrays["alignment"].axes.values())
+    weights = arrays["alignment"].values
+    chart = Alignment(source, target, weights).chart(arrays.title)
+    return Drawing([chart], [strongest_table(target, source, weights)])
+
+
+implement(
+    AlignmentOptions,
+    alignment_arrays,
+    alignment_charts,
+    {"has no alignment": lambda subject: subject.predictor.aligner() is None},
+    network=True,
+    trained=True,
+)
 
 
 # Entropy
 
 
-@view("entropy", {"has no attention heads": lambda subject: not attention_parts(subject)}, network=True)
-def show_entropy(
-    subject: Subject,
-    *texts: str,
-    part: str | None = None,
-    target: str | None = None,
-    example: int | None = None,
-    generate: int | None = None,
-) -> Result:
-    """Means over the elements that attend. The largest possible entropy depends on how many elements may be attended
-    to: in a causal model on the position."""
-    reading, weights = read_weights(subject, texts, None, part, target, example, generate)
-    bits, largest = entropy(weights.values), max_entropy(weights)
+@dataclass(frozen=True)
+class EntropyFacts:
+    """The model and the part of it whose heads are shown."""
+
+    where: str
+
+
+def entropy_arrays(subject: Subject, request: Request[Entropy]) -> Arrays[EntropyFacts]:
+    """Returns the entropy (L,H) of each head, by element (L,H,T), and the largest possible one (T,)."""
+    o = request.options
+    reading, weights = read_weights(subject, request.texts, None, o.part, o.target, o.example, o.generate)
+    bits = entropy(weights.values)
     means = {"entropy": bits.mean(axis=-1), "elements": np.exp2(bits).mean(axis=-1)}
     if weights.part != "cross":  # positions of source and target are not comparable
         means["distance"] = distance(weights.values).mean(axis=-1)
     axes = {"layer": weights.layers, "head": weights.heads}
     arrays = {name: NamedArray(values, axes) for name, values in means.items()}
-    arrays["possible"] = NamedArray(largest, {"query": weights.queries})
+    arrays["possible"] = NamedArray(max_entropy(weights), {"query": weights.queries})
     arrays["entropy by element"] = NamedArray(bits, {**axes, "query": weights.queries})
     where = f"{subject.label}{f', {weights.part}' if weights.part else ''}"
+    return Arrays(f"Entropy of attention: {where}", arrays, EntropyFacts(where), reading.notes)
+
+
+def entropy_charts(arrays: Arrays[EntropyFacts]) -> Drawing:
+    """Returns a cell for each head: its entropy, and how far away it attends."""
+    layers, heads = (list(labels) for labels in arrays["entropy"].axes.values())
+    means = {name: arrays[name].values for name in ("entropy", "elements", "distance") if name in arrays}
+    largest = arrays["possible"].values
     high = float(largest.mean())
-    note = f"mean over {len(weights.queries)} elements; {high:.2f} bits are possible"
-    title = f"Entropy of attention: {where}"
-    labels: dict[str, Any] = {"rows": weights.layers, "columns": weights.heads, "low": 0.0}
+    note = f"mean over {len(largest)} elements; {high:.2f} bits are possible"
+    labels: dict[str, Any] = {"rows": layers, "columns": heads, "low": 0.0}
     charts: list[View] = [
-        Heatmap(title=f"{title} (bits)", values=matrix(means["entropy"]), high=high, note=note, **labels)
+        Heatmap(title=f"{arrays.title} (bits)", values=matrix(means["entropy"]), high=high, note=note, **labels)
     ]
     if "distance" in means:
-        far = f"Mean distance attended to: {where} (elements)"
+        far = f"Mean distance attended to: {arrays.facts.where} (elements)"
         charts.append(Heatmap(title=far, values=matrix(means["distance"]), **labels))
     rows: list[tuple[Cell, ...]] = []
     for index in np.argsort(means["entropy"], axis=None, kind="stable").tolist():
-        i, j = divmod(index, len(weights.heads))
+        i, j = divmod(index, len(heads))
         figures = (round(float(values[i, j]), 4) for values in means.values())
-        rows.append((f"{weights.layers[i]}, {weights.heads[j]}", *figures))
+        rows.append((f"{layers[i]}, {heads[j]}", *figures))
     columns = ("head", "bits", "elements", "distance")[: len(rows[0])]
     average = f"on average {format_number(float(means['entropy'].mean()))} bits of {format_number(high)}"
-    table = Table(title="Heads, the narrowest first", note=average, columns=columns, rows=rows)
-    return Result(title, arrays, charts, reading.notes, [table])
+    return Drawing(charts, [Table(title="Heads, the narrowest first", note=average, columns=columns, rows=rows)])
+
+
+implement(
+    Entropy,
+    entropy_arrays,
+    entropy_charts,
+    {"has no attention heads": lambda subject: not attention_parts(subject)},
+    network=True,
+)
 
 
 def entropy(weights: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ Transformer" (2018): scores of 112 and 96, divided by √64 14 and 12, weights o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,10 +24,11 @@ from ...nn.encoder_decoder import AttentionDecoder
 from ...nn.transformer import CrossAttention, SelfAttention
 from ...report.charts import Heatmap, HeatmapGrid, Table, View, format_number, matrix
 from ...tasks.inspection import check_position
-from ..result import NamedArray, Result
-from ..subject import Reading, Subject
+from ..catalog import AttentionSteps
+from ..result import Arrays, Drawing, NamedArray
+from ..subject import InspectedInput, Subject
 from ..trace import TraceName
-from . import view
+from . import Request, implement
 from .attention import attention_parts, choose_part
 
 MAX_ELEMENTS = 40  # of a sentence; the steps of a longer one cannot be read
@@ -76,28 +77,39 @@ def lacks_steps(subject: Subject) -> bool:
     return not scaled and not isinstance(subject.backbone, AttentionDecoder)
 
 
-@view("attention_steps", {"has neither scaled dot-product nor Bahdanau's attention": lacks_steps}, network=True)
-def show_attention_steps(
-    subject: Subject,
-    *texts: str,
-    layer: int = 0,
-    head: int | None = None,
-    part: str | None = None,
-    target: str | None = None,
-    example: int | None = None,
-    position: int = 0,
-) -> Result:
-    """All heads of a layer, or one, over a text; the table follows the element at `position`. Of Bahdanau's attention
-    the step at which that element of the target is predicted. An untrained Transformer shows the classic example."""
+@dataclass(frozen=True)
+class HeadFacts:
+    """Whether some keys are masked, and the element that the tables follow."""
+
+    masked: bool
+    position: int
+
+
+@dataclass(frozen=True)
+class AdditiveFacts:
+    """The position of the step, and the arrays of the parts of its score."""
+
+    position: int
+    parts: list[str]
+
+
+StepFacts = HeadFacts | AdditiveFacts
+
+
+def step_arrays(subject: Subject, request: Request[AttentionSteps]) -> Arrays[StepFacts]:
+    """Returns inputs, queries, keys, values, products, scores, weights and outputs of the heads of one layer; of
+    Bahdanau's attention, the parts of one step."""
+    o = request.options
     if isinstance(subject.backbone, AttentionDecoder):
-        return show_additive(subject, subject.read(*texts, target=target, example=example), position)
+        reading = subject.read(*request.texts, target=o.target, example=o.example)
+        return additive_arrays(subject, reading, o.position)
     if subject.trained:
-        reading = subject.read(*texts, target=target, example=example)
-        steps, error = read_steps(subject, reading, layer, choose_part(subject, part))
-        title = f"Attention step by step: {subject.label}, layer {layer}"
+        reading = subject.read(*request.texts, target=o.target, example=o.example)
+        steps, error = read_steps(subject, reading, o.layer, choose_part(subject, o.part))
+        title = f"Attention step by step: {subject.label}, layer {o.layer}"
         notes = [*reading.notes, f"with the layer's own output projection z gives its output (to {error:.0e})"]
     else:
-        if texts:
+        if request.texts:
             raise subject.unavailable("is not trained and knows no tokens", "omit the text, or name a run")
         steps, title = classic_example(), "Attention step by step: the classic example"
         notes = ["two words of four numbers; matrices chosen so that the first query has scores of 112 and 96"]
@@ -106,28 +118,37 @@ def show_attention_steps(
             raise SeriatimError(
                 "inspect.length", f"the steps of {count} elements cannot be read", "pass a shorter text"
             )
-    check_position(position, len(steps.queries))
+    check_position(o.position, len(steps.queries))
     count = len(steps.query)
-    heads = list(range(count)) if head is None else [check_position(head, count, "head")]
+    heads = list(range(count)) if o.head is None else [check_position(o.head, count, "head")]
     names = [f"head {index}" for index in heads]
-    size = steps.query.shape[-1]
-    numbers = [str(n) for n in range(size)]
-    vectors = {"query": steps.queries, "key": steps.keys}
+    inputs, numbers = ([str(n) for n in range(tensor.shape[-1])] for tensor in (steps.x, steps.query))
+    queries = {"head": names, "element": steps.queries, "number": numbers}
+    keys = {"head": names, "element": steps.keys, "number": numbers}
+    pairs = {"head": names, "query": steps.queries, "key": steps.keys}
     arrays = {
-        "x": NamedArray(
-            steps.x.numpy(), {"element": steps.queries, "number": [str(n) for n in range(steps.x.shape[1])]}
-        ),
-        "queries": NamedArray(steps.query[heads].numpy(), {"head": names, "element": steps.queries, "number": numbers}),
-        "keys": NamedArray(steps.key[heads].numpy(), {"head": names, "element": steps.keys, "number": numbers}),
-        "values": NamedArray(steps.value[heads].numpy(), {"head": names, "element": steps.keys, "number": numbers}),
-        "products": NamedArray(steps.products[heads].numpy(), {"head": names, **vectors}),
-        "scores": NamedArray(steps.scaled[heads].numpy(), {"head": names, **vectors}),
-        "weights": NamedArray(steps.weights[heads].numpy(), {"head": names, **vectors}),
-        "z": NamedArray(steps.pooled[heads].numpy(), {"head": names, "element": steps.queries, "number": numbers}),
+        "x": NamedArray(steps.x.numpy(), {"element": steps.queries, "number": inputs}),
+        "queries": NamedArray(steps.query[heads].numpy(), queries),
+        "keys": NamedArray(steps.key[heads].numpy(), keys),
+        "values": NamedArray(steps.value[heads].numpy(), keys),
+        "products": NamedArray(steps.products[heads].numpy(), pairs),
+        "scores": NamedArray(steps.scaled[heads].numpy(), pairs),
+        "weights": NamedArray(steps.weights[heads].numpy(), pairs),
+        "z": NamedArray(steps.pooled[heads].numpy(), queries),
     }
-    masked = "" if steps.mask is None or steps.mask.all() else "empty: masked, a score of −∞"
+    masked = steps.mask is not None and not bool(steps.mask.all())
+    return Arrays(title, arrays, HeadFacts(masked, o.position), notes)
+
+
+def step_charts(arrays: Arrays[StepFacts]) -> Drawing:
+    """Returns a chart of each step, and tables of what one query computes."""
+    facts = arrays.facts
+    if isinstance(facts, AdditiveFacts):
+        return additive_charts(arrays, facts)
+    x, size = arrays["x"], arrays["queries"].values.shape[-1]
+    masked = "empty: masked, a score of −∞" if facts.masked else ""
     charts: list[View] = [
-        vector_chart("1. Inputs x", NamedArray(arrays["x"].values[None], {"head": [""], **arrays["x"].axes})),
+        vector_chart("1. Inputs x", NamedArray(x.values[None], {"head": [""], **x.axes})),
         vector_chart("2. Queries q = W^q x", arrays["queries"]),
         vector_chart("3. Keys k = W^k x", arrays["keys"]),
         vector_chart("4. Values v = W^v x", arrays["values"]),
@@ -136,10 +157,19 @@ def show_attention_steps(
         pair_chart("7. Weights: the softmax of each row", arrays["weights"], "rows sum to 1", low=0.0, high=1.0),
         vector_chart("8. Outputs z = Σ α v", arrays["z"]),
     ]
-    return Result(title, arrays, charts, notes, query_tables(steps, heads, position))
+    return Drawing(charts, query_tables(arrays, facts.position))
 
 
-def read_steps(subject: Subject, reading: Reading, layer: int, part: str) -> tuple[HeadSteps, float]:
+implement(
+    AttentionSteps,
+    step_arrays,
+    step_charts,
+    {"has neither scaled dot-product nor Bahdanau's attention": lacks_steps},
+    network=True,
+)
+
+
+def read_steps(subject: Subject, reading: InspectedInput, layer: int, part: str) -> tuple[HeadSteps, float]:
     """Returns the steps of a layer, and how much its output differs from that of the module itself."""
     kind = "cross_attention" if part == "cross" else "attention"
     side = {"cross": "decoder"}.get(part, part)
@@ -257,28 +287,30 @@ def grid(
     )  # fmt: skip
 
 
-def query_tables(steps: HeadSteps, heads: list[int], position: int) -> list[Table]:
+def query_tables(arrays: Mapping[str, NamedArray], position: int) -> list[Table]:
     """Returns for each head what one query computes, key by key, and its output."""
+    heads, queries, keys = (list(labels) for labels in arrays["products"].axes.values())
+    outputs = arrays["z"].values
+    size = outputs.shape[-1]
     tables = []
-    for head in heads:
-        columns = (steps.products, steps.scaled, steps.weights)
-        figures = torch.stack([values[head, position] for values in columns], dim=1).tolist()
+    for n, head in enumerate(heads):
+        figures = np.stack([arrays[name].values[n, position] for name in ("products", "scores", "weights")], axis=1)
         rows = [
             (name, *("−∞" if number == -math.inf else round(number, 4) for number in line))
-            for name, line in zip(steps.keys, figures, strict=True)
+            for name, line in zip(keys, figures.tolist(), strict=True)
         ]
-        z = ", ".join(f"{number:.3f}" for number in steps.pooled[head, position, :6].tolist())
-        note = f"z = Σ α v = ({z}{', …' if steps.value.shape[-1] > 6 else ''})"
-        title = f"Query “{steps.queries[position]}” ({position}), head {head}"
-        columns_of = ("key", "q·k", f"/ √{steps.query.shape[-1]}", "softmax α")
-        tables.append(Table(title=title, note=note, columns=columns_of, rows=rows))
+        z = ", ".join(f"{number:.3f}" for number in outputs[n, position, :6].tolist())
+        note = f"z = Σ α v = ({z}{', …' if size > 6 else ''})"
+        title = f"Query “{queries[position]}” ({position}), {head}"
+        columns = ("key", "q·k", f"/ √{size}", "softmax α")
+        tables.append(Table(title=title, note=note, columns=columns, rows=rows))
     return tables
 
 
 # Attention inside a recurrent decoder
 
 
-def show_additive(subject: Subject, reading: Reading, position: int) -> Result:
+def additive_arrays(subject: Subject, reading: InspectedInput, position: int) -> Arrays[StepFacts]:
     """Returns the step of a recurrent decoder that attends before the element at `position` of the target."""
     backbone: AttentionDecoder = subject.backbone
     source, target = reading.inputs[0], reading.inputs[1]
@@ -308,38 +340,35 @@ def show_additive(subject: Subject, reading: Reading, position: int) -> Result:
             projected = backbone.score.query(query)[0]
             parts = {"W_q s": projected.expand_as(keys[0]), "W_k h": keys[0]}
             parts["tanh(W_q s + W_k h)"] = torch.tanh(projected + keys[0])
-    count = values.shape[1]
-    elements = reading.elements("encoder", count)
-    figures = scores[0, 0].float().cpu().numpy()
+    elements = reading.elements("encoder", values.shape[1])
     arrays = {
-        "scores": NamedArray(figures, {"source": elements}),
+        "scores": NamedArray(scores[0, 0].float().cpu().numpy(), {"source": elements}),
         "weights": NamedArray(weights.numpy(), {"source": elements}),
         "context": NamedArray(context.numpy(), {"number": [str(n) for n in range(len(context))]}),
     }
-    charts: list[View] = []
     for name, tensor in parts.items():
         cells = tensor.float().cpu().numpy()
-        numbers = [str(n) for n in range(cells.shape[1])]
-        arrays[name] = NamedArray(cells, {"source": elements, "unit": numbers})
-        formula = "the same at every source word" if name == "W_q s" else ""
-        charts.append(
-            grid(
-                f"{len(charts) + 1}. {name}",
-                {"": matrix(cells)},
-                elements,
-                numbers,
-                "source",
-                "unit",
-                formula,
-                diverging=True,
-            )
-        )
-    for name, line, low, high in (("Scores w·tanh(W_q s + W_k h)" if parts else "Scores", figures, None, None),
-                                  ("Weights: the softmax of the scores", weights.numpy(), 0.0, 1.0)):  # fmt: skip
+        arrays[name] = NamedArray(cells, {"source": elements, "unit": [str(n) for n in range(cells.shape[1])]})
+    title = f"The attention of one decoder step: {subject.label}, before “{predicted[position]}” ({position})"
+    return Arrays(title, arrays, AdditiveFacts(position, list(parts)), reading.notes)
+
+
+def additive_charts(arrays: Mapping[str, NamedArray], facts: AdditiveFacts) -> Drawing:
+    scores, weights, context = (arrays[name].values for name in ("scores", "weights", "context"))
+    elements = list(arrays["scores"].axes["source"])
+    charts: list[View] = []
+    for name in facts.parts:
+        numbers = list(arrays[name].axes["unit"])
+        note = "the same at every source word" if name == "W_q s" else ""
+        title = f"{len(charts) + 1}. {name}"
+        panel = {"": matrix(arrays[name].values)}
+        charts.append(grid(title, panel, elements, numbers, "source", "unit", note, diverging=True))
+    for name, line, low, high in (("Scores w·tanh(W_q s + W_k h)" if facts.parts else "Scores", scores, None, None),
+                                  ("Weights: the softmax of the scores", weights, 0.0, 1.0)):  # fmt: skip
         charts.append(
             Heatmap(
                 title=f"{len(charts) + 1}. {name}",
-                rows=[f"step {position}"],
+                rows=[f"step {facts.position}"],
                 columns=elements,
                 values=matrix(line[None]),
                 texts=written(line[None]),
@@ -348,12 +377,12 @@ def show_additive(subject: Subject, reading: Reading, position: int) -> Result:
                 diverging=low is None,
             )
         )
-    title = f"The attention of one decoder step: {subject.label}, before “{predicted[position]}” ({position})"
     rows = [
         (name, round(float(score), 4), round(float(weight), 4))
-        for name, score, weight in zip(elements, figures, weights, strict=True)
+        for name, score, weight in zip(elements, scores, weights, strict=True)
     ]
     head = ", ".join(f"{number:.3f}" for number in context[:6].tolist())
     note = f"c = Σ α h = ({head}{', …' if len(context) > 6 else ''}) goes into the cell with the last token"
-    table = Table(title="Source words", note=note, columns=("source", "score", "softmax α"), rows=rows)
-    return Result(title, arrays, charts, reading.notes, [table])
+    return Drawing(
+        charts, [Table(title="Source words", note=note, columns=("source", "score", "softmax α"), rows=rows)]
+    )

@@ -28,9 +28,11 @@ from ...models.resnet import Settings
 from ...nn.images import BatchNorm, Convolution, FeatureMapInput, ResNet
 from ...nn.network import Network, VectorHead, as_float32, assemble
 from ...report.charts import Lines, Series, Table, format_number, row
-from ..result import NamedArray, Result
+from ..catalog import Depth
+from ..declare import Notify
+from ..result import Arrays, Drawing, NamedArray
 from ..subject import Subject
-from . import view
+from . import Request, implement
 
 DEFAULT_LAYERS = (20, 56)
 MIN_LAYERS, MAX_LAYERS = 8, 1_202  # of a stack for small images
@@ -59,31 +61,50 @@ class Stack:
         return float(self.sizes[0] / self.sizes[-1]) if self.sizes[-1] > 0 else float("nan")
 
 
-@view(
-    "depth",
-    {
-        "is not a residual network": lambda subject: not isinstance(subject.settings, Settings),
-        "has a decoder behind its residual network": lambda subject: subject.trained and subject.encoder_decoder,
-    },
-)
-def show_depth(subjects: Sequence[Subject], *, layers: str | Sequence[int] | None = None, seed: int = 0) -> Result:
-    """A model's name stands for fresh stacks of some numbers of `layers` (6n+2, as 20,56), plain and residual, which
-    read random images; a run for its network before and after training, over images of its validation split."""
+@dataclass(frozen=True)
+class DepthFacts:
+    """The stacks without their figures, and the number of layers of each."""
+
+    stacks: list[Stack]
+    counts: list[int]
+
+
+def depth_arrays(subjects: list[Subject], request: Request[Depth]) -> Arrays[DepthFacts]:
+    """Returns for each network and layer (N,L) the size of the gradient and its similarity; NaN beyond its layers."""
+    layers, seed = request.options.layers, request.options.seed
     if layers is not None and any(subject.trained for subject in subjects):
         raise SeriatimError("inspect.layers", "a run has the layers that it was trained with", "omit --layers")
     stacks: list[Stack] = []
     for subject in subjects:
-        stacks += trained_stacks(subject) if subject.trained else fresh_stacks(subject, parse_layers(layers), seed)
-    longest = max(len(stack.sizes) for stack in stacks)
-    axes = {"network": [stack.name for stack in stacks], "layer": [str(n + 1) for n in range(longest)]}
+        if subject.trained:
+            stacks += trained_stacks(subject, request.notify)
+        else:
+            stacks += fresh_stacks(subject, parse_layers(layers), seed, request.notify)
+    counts = [len(stack.sizes) for stack in stacks]
+    axes = {"network": [stack.name for stack in stacks], "layer": [str(n + 1) for n in range(max(counts))]}
 
     def padded(rows: Sequence[np.ndarray]) -> np.ndarray:
-        return np.stack([np.pad(line, (0, longest - len(line)), constant_values=np.nan) for line in rows])
+        return np.stack([np.pad(line, (0, max(counts) - len(line)), constant_values=np.nan) for line in rows])
 
     arrays = {
         "size": NamedArray(padded([stack.sizes for stack in stacks]), axes),
         "similarity": NamedArray(padded([stack.similarities for stack in stacks]), axes),
     }
+    notes = depth_notes(stacks)
+    if not all(subject.trained for subject in subjects):
+        size = f"{IMAGES} random images of {SHAPE[1]} × {SHAPE[2]} pixels"
+        notes.append(f"fresh networks with the settings of their model read {size}")
+    nothing = np.zeros(0)
+    facts = DepthFacts([replace(stack, sizes=nothing, similarities=nothing) for stack in stacks], counts)
+    return Arrays("What depth does to gradients", arrays, facts, notes)
+
+
+def depth_charts(arrays: Arrays[DepthFacts]) -> Drawing:
+    sizes, similarities = arrays["size"].values, arrays["similarity"].values
+    stacks = [
+        replace(stack, sizes=sizes[n, :count], similarities=similarities[n, :count])
+        for n, (stack, count) in enumerate(zip(arrays.facts.stacks, arrays.facts.counts, strict=True))
+    ]
     curves = [
         depth_chart(stacks, [stack.sizes for stack in stacks], "Size of the gradients", "‖∂loss/∂W‖", log=True),
         depth_chart(
@@ -93,17 +114,24 @@ def show_depth(subjects: Sequence[Subject], *, layers: str | Sequence[int] | Non
             "cosine of ∂loss/∂z of both",
         ),
     ]
-    notes = depth_notes(stacks)
-    if not all(subject.trained for subject in subjects):
-        size = f"{IMAGES} random images of {SHAPE[1]} × {SHAPE[2]} pixels"
-        notes.append(f"fresh networks with the settings of their model read {size}")
-    return Result("What depth does to gradients", arrays, [*curves, depth_table(stacks)], notes)
+    return Drawing([*curves, depth_table(stacks)])
+
+
+implement(
+    Depth,
+    depth_arrays,
+    depth_charts,
+    {
+        "is not a residual network": lambda subject: not isinstance(subject.settings, Settings),
+        "has a decoder behind its residual network": lambda subject: subject.trained and subject.encoder_decoder,
+    },
+)
 
 
 # Measuring
 
 
-def fresh_stacks(subject: Subject, layers: Sequence[int], seed: int) -> list[Stack]:
+def fresh_stacks(subject: Subject, layers: Sequence[int], seed: int, notify: Notify) -> list[Stack]:
     """Returns stacks of all depths, plain and residual, over the same random images."""
     generator = numpy_stream(seed, "depth")
     images = torch.from_numpy(generator.integers(0, 256, (IMAGES, *SHAPE), dtype=np.uint8))
@@ -120,6 +148,7 @@ def fresh_stacks(subject: Subject, layers: Sequence[int], seed: int) -> list[Sta
                 torch.manual_seed(derive(seed, "init"))
                 network = make_classifier(settings)
             name = f"{'residual' if skips else 'plain'}, {count} layers"
+            notify(name)
             stacks.append(Stack(name, skips, count, *measure_gradients(network, images, loss), before=False))
     return stacks
 
@@ -133,7 +162,7 @@ def make_classifier(settings: Any) -> Network:
     return assemble(settings, inputs, inputs.width, length, lambda backbone: VectorHead(backbone.width, LABELS, "mean"))
 
 
-def trained_stacks(subject: Subject) -> list[Stack]:
+def trained_stacks(subject: Subject, notify: Notify) -> list[Stack]:
     """Returns the network before and after training, over the first images of the validation split."""
     task, split = subject.task, subject.split
     batch = task.collate(split.items, np.arange(min(IMAGES, len(split.items))))
@@ -148,6 +177,7 @@ def trained_stacks(subject: Subject) -> list[Stack]:
     stacks, skips = [], bool(getattr(subject.settings, "skips", True))
     for network, before in ((fresh.to(device), True), (subject.network, False)):
         name = f"{subject.label}, before training" if before else subject.label
+        notify(name)
         figures = measure_gradients(network, batch.inputs.to(device), loss)
         stacks.append(Stack(name, skips, len(figures[0]) + 1, *figures, before=before))
     return stacks

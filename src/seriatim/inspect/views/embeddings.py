@@ -6,6 +6,7 @@ By itself "bank" is one point, wherever it occurs; in a sentence its vector move
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,12 +16,12 @@ from ...embedding.words import word_vectors
 from ...report.charts import Heatmap, Scatter, Table, View, format_number, matrix
 from ...report.formatting import principal_components
 from ...tasks.inspection import EmbeddingTable
-from ..result import NamedArray, Result
+from ..catalog import Context, Neighbors, Projection
+from ..result import Arrays, Drawing, NamedArray
 from ..subject import Subject
-from . import Reasons, view
+from . import Reasons, Request, implement
 
 SPECIAL = re.compile(r"<.+>|\[.+\]")  # <eos>, [CLS], [unused7], <0x0A>
-MAX_TOKENS = 200  # of a projection without a text
 FEW_TOKENS, NEIGHBORS = 12, 6  # so few tokens are drawn among so many neighbors of each
 OF_TEXT, NEAREST = "of the text", "nearest to them"
 MAX_CELLS = 30  # occurrences of a word whose cosines are drawn
@@ -54,35 +55,46 @@ def check_sides(subject: Subject, tables: list[EmbeddingTable], target: str | No
         raise SeriatimError("inspect.top", f"the {top} nearest cannot be shown", "ask for 1 or more")
 
 
-@view("neighbors", NO_VECTORS, network=True, trained=True)
-def show_neighbors(subject: Subject, text: str = "", *, top: int = 8, target: str | None = None) -> Result:
-    """The `top` neighbors of each distinct token of the text, by the cosine of their vectors.
-
-    Of a translator the text is looked up among the tokens of the source, `target` among those of the target.
-    """
+def neighbor_arrays(subject: Subject, request: Request[Neighbors]) -> Arrays[list[str]]:
+    """Returns the nearest tokens (token, rank) of each side and their cosines; the facts are the sides."""
+    top, target = request.options.top, request.options.target
     tables = subject.predictor.embedding_tables()
     check_sides(subject, tables, target, top)
-    title = f"Nearest tokens: {subject.label}"
     arrays: dict[str, NamedArray] = {}
-    charts: list[View] = []
-    details = []
-    for index, side_text in enumerate((text, target)):
-        if not side_text:
+    sides = []
+    for index, text in enumerate((request.text, target)):
+        if not text:
             continue
         table = tables[min(index, len(tables) - 1)]
         side = ("source", "target")[index] if tables[0].side else ""
-        ids = token_ids(table, side_text)
+        ids = token_ids(table, text)
         rows, cosines = nearest_tokens(table.vectors, ids, top)
         token = table.tokenizer.token
-        names, near = [token(n) for n in ids], [[token(n) for n in line] for line in rows.tolist()]
-        ranks = [str(rank) for rank in range(1, rows.shape[1] + 1)]
-        prefix = f"{side} " if side else ""
-        arrays[f"{prefix}neighbors"] = NamedArray(np.array(near), {"token": names, "rank": ranks})
-        arrays[f"{prefix}cosines"] = NamedArray(cosines, {"token": names, "rank": ranks})
-        side_title = f"{title}, {side}" if side else title
+        axes = {"token": [token(n) for n in ids], "rank": [str(rank) for rank in range(1, rows.shape[1] + 1)]}
+        near = np.array([[token(n) for n in line] for line in rows.tolist()])
+        arrays[array_name(side, "neighbors")] = NamedArray(near, axes)
+        arrays[array_name(side, "cosines")] = NamedArray(cosines, axes)
+        sides.append(side)
+    if not sides:
+        raise SeriatimError("inspect.text", "there is no text whose tokens to look up", "pass one")
+    return Arrays(f"Nearest tokens: {subject.label}", arrays, sides)
+
+
+def array_name(side: str, name: str) -> str:
+    return f"{side} {name}" if side else name
+
+
+def neighbor_charts(arrays: Arrays[list[str]]) -> Drawing:
+    charts: list[View] = []
+    details = []
+    for side in arrays.facts:
+        near = arrays[array_name(side, "neighbors")].values.tolist()
+        cosines = arrays[array_name(side, "cosines")].values
+        names, ranks = (list(labels) for labels in arrays[array_name(side, "cosines")].axes.values())
+        title = f"{arrays.title}, {side}" if side else arrays.title
         charts.append(
             Heatmap(
-                title=side_title,
+                title=title,
                 note="cosine of their vectors",
                 rows=names,
                 columns=ranks,
@@ -97,22 +109,35 @@ def show_neighbors(subject: Subject, text: str = "", *, top: int = 8, target: st
             (name, ", ".join(f"{other} {cosine:.2f}" for other, cosine in zip(*pair, strict=True)))
             for name, *pair in zip(names, near, cosines.tolist(), strict=True)
         ]
-        details.append(Table(title=side_title, columns=("token", "neighbors"), rows=lines))
-    if not charts:
-        raise SeriatimError("inspect.text", "there is no text whose tokens to look up", "pass one")
-    return Result(title, arrays, charts, (), details)
+        details.append(Table(title=title, columns=("token", "neighbors"), rows=lines))
+    return Drawing(charts, details)
 
 
-@view("projection", NO_VECTORS, network=True, trained=True)
-def show_projection(subject: Subject, text: str = "", *, top: int = MAX_TOKENS, target: str | None = None) -> Result:
-    """On the two principal components: the tokens of the text, and if they are few those nearest to them; without a
-    text, the first `top` of the vocabulary. Of a translator both sides, unless only one of the texts is passed."""
+implement(Neighbors, neighbor_arrays, neighbor_charts, NO_VECTORS, network=True, trained=True)
+
+
+@dataclass(frozen=True)
+class ProjectedTable:
+    """The tokens of one side that are projected.
+
+    Args:
+        side: source or target; "" if there is one table of vectors.
+        shares: The shares of the variance of both components.
+        groups: The group of each token; empty if there is one.
+    """
+
+    side: str
+    shares: tuple[float, float]
+    groups: list[str]
+
+
+def projection_arrays(subject: Subject, request: Request[Projection]) -> Arrays[list[ProjectedTable]]:
+    """Returns the points (token, component) of each side."""
+    top, text, target = request.options.top, request.text or "", request.options.target
     tables = subject.predictor.embedding_tables()
     check_sides(subject, tables, target, top)
-    title = f"Token vectors: {subject.label}"
     arrays: dict[str, NamedArray] = {}
-    charts: list[View] = []
-    notes = []
+    projected, notes = [], []
     by_side = {"source": text, "target": target or ""}
     for table in tables:
         side_text = by_side.get(table.side, text)
@@ -125,15 +150,26 @@ def show_projection(subject: Subject, text: str = "", *, top: int = MAX_TOKENS, 
             others = [n for n in dict.fromkeys(near.ravel().tolist()) if n not in ids]
             groups = [OF_TEXT] * len(ids) + [NEAREST] * len(others)
             ids = [*ids, *others]
-        names = [table.tokenizer.token(n) for n in ids]
-        points, shares = principal_components(table.vectors[ids])
-        prefix = f"{table.side} " if table.side else ""
-        arrays[f"{prefix}points"] = NamedArray(points, {"token": names, "component": ["1", "2"]})
-        side_title = f"{title}, {table.side}" if table.side else title
-        charts.append(Scatter.of_vectors(table.vectors[ids], names, title=side_title, groups=groups))
-        share = f"{100 * sum(shares):.0f} % of their variance"
-        notes.append(f"{prefix}{len(ids):,} of {table.tokenizer.vocab_size:,} tokens; two components have {share}")
-    return Result(title, arrays, charts, notes)
+        points, (first, second) = principal_components(table.vectors[ids])
+        axes = {"token": [table.tokenizer.token(n) for n in ids], "component": ["1", "2"]}
+        arrays[array_name(table.side, "points")] = NamedArray(points, axes)
+        projected.append(ProjectedTable(table.side, (first, second), groups))
+        count = array_name(table.side, f"{len(ids):,} of {table.tokenizer.vocab_size:,} tokens")
+        notes.append(f"{count}; two components have {100 * (first + second):.0f} % of their variance")
+    return Arrays(f"Token vectors: {subject.label}", arrays, projected, notes)
+
+
+def projection_charts(arrays: Arrays[list[ProjectedTable]]) -> Drawing:
+    charts: list[View] = []
+    for table in arrays.facts:
+        points = arrays[array_name(table.side, "points")]
+        title = f"{arrays.title}, {table.side}" if table.side else arrays.title
+        names = list(points.axes["token"])
+        charts.append(Scatter.of_projection(points.values, table.shares, names, title=title, groups=table.groups))
+    return Drawing(charts)
+
+
+implement(Projection, projection_arrays, projection_charts, NO_VECTORS, network=True, trained=True)
 
 
 def first_tokens(table: EmbeddingTable, count: int) -> list[int]:
@@ -149,33 +185,46 @@ def first_tokens(table: EmbeddingTable, count: int) -> list[int]:
     return (words if 10 * len(words) > len(known) else known)[:count]
 
 
-@view("context", NO_VECTORS, network=True, trained=True)
-def show_context(subject: Subject, *texts: str, word: str = "") -> Result:
-    """`word` wherever it occurs in the texts, each of which has it."""
+@dataclass(frozen=True)
+class ContextFacts:
+    """The word, and each occurrence with few characters beside it."""
+
+    word: str
+    short_names: list[str]
+
+
+def context_arrays(subject: Subject, request: Request[Context]) -> Arrays[ContextFacts]:
+    """Returns the vectors (n,D) of the word in its contexts and by itself, and the cosines (n,n) of all pairs."""
+    word = request.options.word
     if not word:
         raise SeriatimError("inspect.word", "this view shows a word, and none is named", "name one: --word bank")
-    occurrences = word_vectors(subject.predictor.text_reader(), word, texts)
+    occurrences = word_vectors(subject.predictor.text_reader(), word, request.texts)
     names = occurrences.fragments()
-    contextual, static = (normalized(vectors) @ normalized(vectors).T for vectors in (
-        occurrences.contextual, occurrences.static
-    ))  # fmt: skip
-    title = f"“{word}” in context: {subject.label}"
-
-    def numbered(vectors: np.ndarray) -> NamedArray:
-        return NamedArray(vectors, {"occurrence": names, "number": [str(n) for n in range(vectors.shape[1])]})
-
     axes = {"occurrence": names, "other occurrence": names}
-    arrays = {
-        "contextual": numbered(occurrences.contextual),
-        "static": numbered(occurrences.static),
-        "contextual cosines": NamedArray(contextual, axes),
-        "static cosines": NamedArray(static, axes),
-    }
+    arrays = {}
+    for name, vectors in (("contextual", occurrences.contextual), ("static", occurrences.static)):
+        unit = normalized(vectors)
+        numbers = [str(n) for n in range(vectors.shape[1])]
+        arrays[name] = NamedArray(vectors, {"occurrence": names, "number": numbers})
+        arrays[f"{name} cosines"] = NamedArray(unit @ unit.T, axes)
+    truncated = occurrences.truncated
+    notes = [f"{truncated} occurrences are after what the model reads"] if truncated else []
+    facts = ContextFacts(word, occurrences.fragments(SHORT_CONTEXT))
+    return Arrays(f"“{word}” in context: {subject.label}", arrays, facts, notes)
+
+
+def context_charts(arrays: Arrays[ContextFacts]) -> Drawing:
+    word = arrays.facts.word
+    names = list(arrays["contextual"].axes["occurrence"])
+    contextual, static = (arrays[f"{name} cosines"].values for name in ("contextual", "static"))
     charts: list[View] = [
         Scatter.of_vectors(
-            occurrences.contextual, names, title=title, note="output of the network for each occurrence"
+            arrays["contextual"].values,
+            names,
+            title=arrays.title,
+            note="output of the network for each occurrence",
         ),
-        Scatter.of_vectors(occurrences.static, names, title=f"“{word}” by itself", note="vector at the input"),
+        Scatter.of_vectors(arrays["static"].values, names, title=f"“{word}” by itself", note="vector at the input"),
     ]
     pairs = np.triu_indices(len(names), 1)
     if 1 < len(names) <= MAX_CELLS:
@@ -184,7 +233,7 @@ def show_context(subject: Subject, *texts: str, word: str = "") -> Result:
             Heatmap(
                 title=f"Cosines of “{word}” in its contexts",
                 note=f"on average {means[0]} without context, {means[1]} with it",
-                rows=[f"{n} {name}" for n, name in enumerate(occurrences.fragments(SHORT_CONTEXT), 1)],
+                rows=[f"{n} {name}" for n, name in enumerate(arrays.facts.short_names, 1)],
                 columns=[str(n) for n in range(1, len(names) + 1)],
                 values=matrix(contextual),
                 low=-1,
@@ -198,7 +247,7 @@ def show_context(subject: Subject, *texts: str, word: str = "") -> Result:
         for i, j in zip(pairs[0][order].tolist(), pairs[1][order].tolist(), strict=True)
     ]
     columns = ("in context", "by itself", "occurrence", "other occurrence")
-    details = [Table(title="Cosines", columns=columns, rows=rows)] if rows else []
-    truncated = occurrences.truncated
-    notes = [f"{truncated} occurrences are after what the model reads"] if truncated else []
-    return Result(title, arrays, charts, notes, details)
+    return Drawing(charts, [Table(title="Cosines", columns=columns, rows=rows)] if rows else [])
+
+
+implement(Context, context_arrays, context_charts, NO_VECTORS, network=True, trained=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,11 @@ from torch import Tensor
 from ...core.errors import SeriatimError
 from ...report.charts import HeatmapGrid, Lines, Series, Table, TokenStrip, View, matrix, row
 from ...tasks.inspection import check_position
-from ..result import NamedArray, Result
-from ..subject import Reading, Subject
+from ..catalog import Gates
+from ..result import Arrays, Drawing, NamedArray
+from ..subject import InspectedInput, Subject
 from ..trace import TraceName
-from . import view
+from . import Request, implement
 
 GATES = ("input", "forget", "output", "reset", "update")
 KEEPING = ("forget", "update")
@@ -44,7 +45,16 @@ class Layer:
     name: str  # "encoder, layer 0, backward"
     elements: list[str]
     first_sequence: bool  # whether it reads the first sequence, not the target
+    bounded: bool  # whether states are between −1 and 1, not those of a relu
     parts: dict[str, np.ndarray]
+
+    def array_name(self, part: str) -> str:
+        return f"{self.name}, {part}"
+
+    def parts_of(self, arrays: Mapping[str, NamedArray]) -> dict[str, np.ndarray]:
+        """Returns its gates and states among the arrays of the view."""
+        names = [part for part in GATES + STATES if self.array_name(part) in arrays]
+        return {part: arrays[self.array_name(part)].values for part in names}
 
     @property
     def gates(self) -> list[str]:
@@ -58,12 +68,6 @@ class Layer:
     def values(self, part: str) -> np.ndarray:
         """Returns a part as it is output: a cell passes through tanh."""
         return np.tanh(self.parts[part]) if part == "cell" else self.parts[part]
-
-    @property
-    def bounded(self) -> bool:
-        """Whether states are between −1 and 1, not those of a relu."""
-        hidden = self.parts["hidden"]
-        return bool(self.gates) or bool((np.abs(hidden) <= 1).all() and (hidden < 0).any())
 
     @property
     def saturated(self) -> np.ndarray:
@@ -85,56 +89,80 @@ def lacks_recurrence(subject: Subject) -> bool:
     return True
 
 
-@view("gates", {"has no recurrent layers": lacks_recurrence}, network=True)
-def show_gates(
-    subject: Subject,
-    *texts: str,
-    layer: int | None = None,
-    unit: int | None = None,
-    target: str | None = None,
-    example: int | None = None,
-) -> Result:
-    """All layers, or one, counted from 0; all units averaged, or one of a layer (by default of the first)."""
-    reading = subject.read(*texts, target=target, example=example)
+@dataclass(frozen=True)
+class GateFacts:
+    """What the charts need besides the arrays.
+
+    Args:
+        label: The name of the model.
+        layers: The layers without their values.
+        tokens: For each layer its elements as they are written.
+        unit: The unit that is shown, None for all.
+        every_layer: Whether no layer was chosen.
+    """
+
+    label: str
+    layers: list[Layer]
+    tokens: list[list[str]]
+    unit: int | None
+    every_layer: bool
+
+
+def gate_arrays(subject: Subject, request: Request[Gates]) -> Arrays[GateFacts]:
+    """Returns the gates and states (T,D) of each layer, or those (T,1) of one unit."""
+    options = request.options
+    reading = subject.read(*request.texts, target=options.target, example=options.example)
     trace = subject.run(reading, (*(f"{name}_gate" for name in GATES), *STATES))[1]
     layers = read_layers(trace, reading)
-    number = 0 if layer is None and unit is not None else layer
+    unit = options.unit
+    number = 0 if options.layer is None and unit is not None else options.layer
     selected = [recurrent for recurrent in layers if number in (None, recurrent.index)]
     if not selected:
         last = max(recurrent.index for recurrent in layers)
-        raise SeriatimError("inspect.layer", f"there is no layer {layer}", f"choose from 0 to {last}")
+        raise SeriatimError("inspect.layer", f"there is no layer {options.layer}", f"choose from 0 to {last}")
     if unit is not None:
         check_position(unit, min(recurrent.parts["hidden"].shape[1] for recurrent in selected), "unit")
     written = subject.written_elements(reading) if subject.trained else reading.names
-    title = f"{'Gates' if selected[0].gates else 'States'}: {subject.label}"
     arrays: dict[str, NamedArray] = {}
-    charts: list[View] = []
-    maps: list[View] = []
-    tables = []
     for recurrent in selected:
-        tokens = written if recurrent.first_sequence else recurrent.elements
         for part, values in recurrent.parts.items():
             units = list(range(values.shape[1])) if unit is None else [unit]
             axes = {"element": recurrent.elements, "unit": [f"unit {index}" for index in units]}
-            arrays[f"{recurrent.name}, {part}"] = NamedArray(values[:, units], axes)
-        if unit is None:
-            charts += layer_charts(recurrent, tokens, subject.label)
-            maps += unit_maps(recurrent, tokens, f"{subject.label}, {recurrent.name}")
-        else:
-            charts += unit_strips(recurrent, unit, tokens)
-            columns = ("element", *map(describe_part, recurrent.parts))
-            numbers = (recurrent.values(part)[:, unit].tolist() for part in recurrent.parts)
-            rows = list(zip(recurrent.elements, *numbers, strict=True))
-            tables.append(Table(title=f"{recurrent.name}, unit {unit}", columns=columns, rows=rows))
+            shown = values if unit is None else values[:, [unit]]
+            arrays[recurrent.array_name(part)] = NamedArray(shown, axes)
+    facts = GateFacts(
+        label=subject.label,
+        layers=[replace(recurrent, parts={}) for recurrent in selected],
+        tokens=[written if recurrent.first_sequence else recurrent.elements for recurrent in selected],
+        unit=unit,
+        every_layer=options.layer is None,
+    )
+    title = f"{'Gates' if selected[0].gates else 'States'}: {subject.label}"
+    notes = list(reading.notes)
+    if unit is None and options.layer is None and len(selected) > MAX_MAPS:
+        notes.append("choose a layer to see its units: --layer")
+    return Arrays(title if unit is None else f"{title}, unit {unit}", arrays, facts, notes)
+
+
+def gate_charts(arrays: Arrays[GateFacts]) -> Drawing:
+    """Returns means over units and the units of each layer; or one unit over the text."""
+    facts, unit = arrays.facts, arrays.facts.unit
+    layers = [replace(layer, parts=layer.parts_of(arrays)) for layer in facts.layers]
+    pairs = list(zip(layers, facts.tokens, strict=True))
     if unit is not None:
-        return Result(f"{title}, unit {unit}", arrays, charts, reading.notes, tables)
-    if layer is None and len(selected) > MAX_MAPS:
-        notes = [*reading.notes, "choose a layer to see its units: --layer"]
-        return Result(title, arrays, [*charts, figures_table(selected)], notes)
-    return Result(title, arrays, [*charts, *maps, figures_table(selected)], reading.notes)
+        strips = [strip for layer, tokens in pairs for strip in unit_strips(layer, unit, tokens)]
+        return Drawing(strips, [unit_table(layer, unit) for layer in layers])
+    charts = [chart for layer, tokens in pairs for chart in layer_charts(layer, tokens, facts.label)]
+    if not facts.every_layer or len(layers) <= MAX_MAPS:
+        for layer, tokens in pairs:
+            charts += unit_maps(layer, tokens, f"{facts.label}, {layer.name}")
+    return Drawing([*charts, figures_table(layers)])
 
 
-def read_layers(trace: Mapping[str, Tensor], reading: Reading) -> list[Layer]:
+implement(Gates, gate_arrays, gate_charts, {"has no recurrent layers": lacks_recurrence}, network=True)
+
+
+def read_layers(trace: Mapping[str, Tensor], reading: InspectedInput) -> list[Layer]:
     """Returns the recurrent layers of a trace, those of an encoder before those of its decoder."""
     grouped: dict[tuple[bool, int, str], dict[str, np.ndarray]] = {}
     names: dict[tuple[bool, int, str], TraceName] = {}
@@ -150,7 +178,10 @@ def read_layers(trace: Mapping[str, Tensor], reading: Reading) -> list[Layer]:
         parts = {part: grouped[key][part] for part in GATES + STATES if part in grouped[key]}
         if "hidden" in parts:
             elements = reading.elements(names[key].side, len(parts["hidden"]))
-            layers.append(Layer(key[1], names[key].location, elements, not key[0], parts))
+            hidden = parts["hidden"]
+            gated = any(part in GATES for part in parts)
+            bounded = gated or bool((np.abs(hidden) <= 1).all() and (hidden < 0).any())
+            layers.append(Layer(key[1], names[key].location, elements, not key[0], bounded, parts))
     return layers
 
 
@@ -228,7 +259,7 @@ def unit_maps(layer: Layer, tokens: list[str], where: str) -> list[View]:
 
 
 def unit_strips(layer: Layer, unit: int, tokens: list[str]) -> list[View]:
-    """Returns the gates and states of one unit over the text."""
+    """Returns the gates and states (T,1) of one unit over the text."""
     charts: list[View] = []
     for part in layer.parts:
         name = describe_part(part)
@@ -238,12 +269,19 @@ def unit_strips(layer: Layer, unit: int, tokens: list[str]) -> list[View]:
             TokenStrip(
                 title=f"{name[:1].upper()}{name[1:]}: {layer.name}, unit {unit}",
                 tokens=tokens,
-                values=row(layer.values(part)[:, unit]),
+                values=row(layer.values(part)[:, 0]),
                 label=name,
                 **ends,
             )
         )
     return charts
+
+
+def unit_table(layer: Layer, unit: int) -> Table:
+    columns = ("element", *map(describe_part, layer.parts))
+    numbers = (layer.values(part)[:, 0].tolist() for part in layer.parts)
+    rows = list(zip(layer.elements, *numbers, strict=True))
+    return Table(title=f"{layer.name}, unit {unit}", columns=columns, rows=rows)
 
 
 def describe_part(part: str) -> str:

@@ -14,7 +14,7 @@ networks", 2013): there the gradient of the RNN vanishes, and gates decide with 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,23 +27,27 @@ from ...core.errors import SeriatimError
 from ...nn.network import as_float32, token_network
 from ...nn.recurrent import Cell as RecurrentCell
 from ...report.charts import Annotation, Lines, Series, Table, View, row
-from ..result import NamedArray, Result
+from ..catalog import Gradients
+from ..declare import Notify
+from ..result import Arrays, Drawing, NamedArray
 from ..subject import GradientHistory, Subject
-from . import view
+from . import Request, implement
 
-CONTEXT_LENGTH = 128  # elements of a sequence
 SEQUENCES = 32
 FRESH_TOKENS = 64  # distinct tokens that fresh networks read
 STREAM_TOKENS = 20_000  # of the validation split that sequences are taken from
 DISTANCES = (1, 10, 50, 100)  # in the table
-RADIUS = 0.9  # of the recurrent matrices of the classical comparison
 KEEP_GATES = ("forget", "update")  # the share of the state that is kept, in an LSTM and in a GRU
 KEEP_BIAS = 3.0  # of a gate that keeps: σ(3) = 0.95
+SAME_RADIUS = "same radius"  # the array of the classical comparison
 SMALLEST = 1e-30  # near the smallest number of single precision
 
 Inputs = list[
     tuple[Any, Tensor | None]
 ]  # network inputs (n,T,…), and the tokens that follow (n,) if they are predicted
+
+
+NO_NORMS = np.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Reach:
     norms: np.ndarray
     sequences: int
     has_loss: bool
-    suffix: str = ""  # what tells it from other curves of the network
+    suffix: str = ""  # what distinguishes it from other curves of the network
 
     @property
     def name(self) -> str:
@@ -75,23 +79,34 @@ class Reach:
         return float(np.exp(np.polyfit(positions, np.log(self.norms[positions]), 1)[0]))
 
 
-@view(
-    "gradients",
-    {
-        "is an encoder–decoder; this view shows networks over one sequence": lambda subject: subject.encoder_decoder,
-        "reads no sequence: it sees an image at once": lambda subject: not list(subject.backbone.parameters()),
-    },
-    network=True,
-)
-def show_gradients(
-    subjects: Sequence[Subject], *texts: str, context_length: int = CONTEXT_LENGTH, scale: float = RADIUS
-) -> Result:
-    """Over sequences of at most `context_length` elements: of the texts, of a run's own validation split, or of random
-    tokens for networks that are not trained. Of recurrent networks also the classical comparison: untrained, with
-    `scale` as the spectral radius of all recurrent matrices, with gates that keep and gates that are half open."""
-    if context_length < 2:
-        raise SeriatimError("inspect.length", f"{context_length} elements have no distance", "--context-length 2")
-    reaches = [reach for subject in subjects for reach in subject_reaches(subject, texts, context_length)]
+@dataclass(frozen=True)
+class GradientFacts:
+    """What the charts need besides the arrays.
+
+    Args:
+        reaches: The curves without their norms.
+        lengths: The number of distances of each.
+        compared: The curves of the classical comparison without their norms; empty if it is not shown.
+        radius: The spectral radius of the recurrent matrices in it.
+        clips: For each network whose training is known, the norm above which gradients were clipped.
+    """
+
+    reaches: list[Reach]
+    lengths: list[int]
+    compared: list[Reach]
+    radius: float
+    clips: dict[str, float | None]
+
+
+def gradient_arrays(subjects: list[Subject], request: Request[Gradients]) -> Arrays[GradientFacts]:
+    """Returns the norms by distance (N,T), NaN beyond the sequences, and their factors (N,); those of the classical
+    comparison; and the norm of the gradient at each step of a training."""
+    length, radius = request.options.context_length, request.options.scale
+    if length < 2:
+        raise SeriatimError("inspect.length", f"{length} elements have no distance", "--context-length 2")
+    reaches = [
+        reach for subject in subjects for reach in subject_reaches(subject, request.texts, length, request.notify)
+    ]
     longest = max(len(reach.norms) for reach in reaches)
     if longest < 2:
         raise SeriatimError("inspect.length", "a sequence of one element has no distance", "pass a longer one")
@@ -100,45 +115,80 @@ def show_gradients(
         line[: len(reach.norms)] = reach.norms
     names = [reach.name for reach in reaches]
     factors = np.array([np.nan if reach.factor is None else reach.factor for reach in reaches])
-    distances = [str(distance) for distance in range(longest)]
     arrays = {
-        "gradient": NamedArray(values, {"network": names, "distance": distances}),
+        "gradient": NamedArray(values, {"network": names, "distance": [str(n) for n in range(longest)]}),
         "factor": NamedArray(factors, {"network": names}),
     }
-    charts: list[View] = [reach_chart(reaches)]
     compared = []
     if len(subjects) > 1 or not subjects[0].trained:  # the report of a run shows its own curves
-        compared = [reach for subject in subjects for reach in radius_reaches(subject, context_length, scale)]
+        compared = [reach for subject in subjects for reach in radius_reaches(subject, length, radius, request.notify)]
     if compared:
-        radius = NamedArray(
-            np.stack([reach.norms for reach in compared]),
-            {"network": [reach.name for reach in compared], "distance": [str(n) for n in range(context_length)]},
-        )
-        arrays["same radius"] = radius
-        charts.append(reach_chart(compared, scale))
-    charts.append(reach_table(reaches))
-    charts += [reach_table(compared, scale)] if compared else []
-    histories = {
-        subject.label: history
-        for subject in subjects
-        if subject.load_history is not None and (history := subject.load_history()) is not None
-    }
-    for label, history in histories.items():
-        steps = [str(int(step)) for step in history.steps]
-        arrays[f"norm, {label}"] = NamedArray(history.norms, {"step": steps})
-    if histories:
-        charts += [history_chart(histories), clipping_table(histories)]
+        axes = {"network": [reach.name for reach in compared], "distance": [str(n) for n in range(length)]}
+        arrays[SAME_RADIUS] = NamedArray(np.stack([reach.norms for reach in compared]), axes)
+    clips = {}
+    for subject in subjects:
+        history = None if subject.load_history is None else subject.load_history()
+        if history is not None:
+            steps = [str(int(step)) for step in history.steps]
+            arrays[history_name(subject.label)] = NamedArray(history.norms, {"step": steps})
+            clips[subject.label] = history.clip
     notes = reach_notes(reaches, all(subject.trained for subject in subjects))
     if compared and not all(subject.trained for subject in subjects):
         notes.append(
             "they are initialized as for training: orthogonal recurrent matrices, a bias of 1 for the forget gates of "
             "an LSTM and of 0 for the update gates of a GRU, which keep half of the state at each step and fade fastest"
         )
-    return Result("How far back the gradient of the last loss reaches", arrays, charts, notes)
+    facts = GradientFacts(
+        reaches=[replace(reach, norms=NO_NORMS) for reach in reaches],
+        lengths=[len(reach.norms) for reach in reaches],
+        compared=[replace(reach, norms=NO_NORMS) for reach in compared],
+        radius=radius,
+        clips=clips,
+    )
+    return Arrays("How far back the gradient of the last loss reaches", arrays, facts, notes)
 
 
-def subject_reaches(subject: Subject, texts: Sequence[str], length: int) -> list[Reach]:
+def history_name(label: str) -> str:
+    return f"norm, {label}"
+
+
+def gradient_charts(arrays: Arrays[GradientFacts]) -> Drawing:
+    """Returns the curves, their figures, and how gradients were clipped."""
+    facts = arrays.facts
+    lines = zip(facts.reaches, arrays["gradient"].values, facts.lengths, strict=True)
+    reaches = [replace(reach, norms=norms[:length]) for reach, norms, length in lines]
+    compared = [
+        replace(reach, norms=norms)
+        for reach, norms in zip(facts.compared, arrays[SAME_RADIUS].values if facts.compared else (), strict=True)
+    ]
+    charts: list[View] = [reach_chart(reaches)]
+    charts += [reach_chart(compared, facts.radius)] if compared else []
+    charts.append(reach_table(reaches))
+    charts += [reach_table(compared, facts.radius)] if compared else []
+    histories = {}
+    for label, clip in facts.clips.items():
+        array = arrays[history_name(label)]
+        histories[label] = GradientHistory(np.array(array.axes["step"], float), array.values, clip)
+    if histories:
+        charts += [history_chart(histories), clipping_table(histories)]
+    return Drawing(charts)
+
+
+implement(
+    Gradients,
+    gradient_arrays,
+    gradient_charts,
+    {
+        "is an encoder–decoder; this view shows networks over one sequence": lambda subject: subject.encoder_decoder,
+        "reads no sequence: it sees an image at once": lambda subject: not list(subject.backbone.parameters()),
+    },
+    network=True,
+)
+
+
+def subject_reaches(subject: Subject, texts: Sequence[str], length: int, notify: Notify) -> list[Reach]:
     """Returns the reach before training and, of a trained model, after it, over the same sequences."""
+    notify(f"gradients of {subject.label}")
     if not subject.trained:
         settings: Any = subject.settings
         with torch.random.fork_rng(devices=[]):
@@ -164,9 +214,10 @@ def subject_reaches(subject: Subject, texts: Sequence[str], length: int) -> list
     ]
 
 
-def radius_reaches(subject: Subject, length: int, radius: float) -> list[Reach]:
+def radius_reaches(subject: Subject, length: int, radius: float, notify: Notify) -> list[Reach]:
     """Returns the reach of untrained recurrent networks whose recurrent matrices have one spectral radius: with gates
     that keep, and with gates that are half open; none for other architectures."""
+    notify(f"gradients of {subject.label} at a spectral radius of {radius:g}")
     settings: Any = subject.settings
     reaches = []
     rows = numpy_stream(0, "gradients").integers(0, FRESH_TOKENS, (SEQUENCES, length + 1))

@@ -27,10 +27,11 @@ from ...core.errors import SeriatimError
 from ...nn.network import as_float32
 from ...report.charts import Bars, Heatmap, Table, View, format_number, matrix, row
 from ...tasks.inspection import TokenReadout, check_position
-from ..result import NamedArray, Result
-from ..subject import Reading, Subject
+from ..catalog import Activations, Lens
+from ..result import Arrays, Drawing, NamedArray
+from ..subject import InspectedInput, Subject
 from ..trace import NAMES, TraceName
-from . import view
+from . import Request, implement
 
 OUTPUTS = ("embedded", "hidden", "activation")  # the other known names are inside of a layer
 RESIDUAL = "_residual"
@@ -42,72 +43,60 @@ TOP = 3  # likeliest tokens of an element
 
 
 @dataclass(frozen=True)
-class LayerOutput:
-    """The output (T,D) of a layer; `index` is None for the input of the first layer."""
+class LayerFacts:
+    """A layer whose output is the array of this name; `index` is None for the input of the first layer."""
 
     name: str
     side: str
     index: int | None
-    values: np.ndarray
-    elements: list[str]
-
-    @property
-    def sizes(self) -> np.ndarray:
-        sizes: np.ndarray = np.sqrt(np.square(self.values).mean(axis=1))
-        return sizes
-
-    @property
-    def array(self) -> NamedArray:
-        units = [f"unit {index}" for index in range(self.values.shape[1])]
-        return NamedArray(self.values, {"element": self.elements, "unit": units})
 
 
-@view("activations", network=True)
-def show_activations(
-    subject: Subject, *texts: str, layer: int | None = None, target: str | None = None, example: int | None = None
-) -> Result:
-    """All layers, or the units of one, counted from 0."""
-    reading = subject.read(*texts, target=target, example=example)
+@dataclass(frozen=True)
+class ActivationFacts:
+    """What the charts need besides the arrays.
+
+    Args:
+        label: The name of the model.
+        layers: The layers from the first to the last.
+        streams: For each side, the label and the array of the norm of the residual stream after each part.
+        units: Whether the units of one layer are shown.
+    """
+
+    label: str
+    layers: list[LayerFacts]
+    streams: dict[str, list[tuple[str, str]]]
+    units: bool
+
+
+def activation_arrays(subject: Subject, request: Request[Activations]) -> Arrays[ActivationFacts]:
+    """Returns the outputs (T,D) of all layers, and the norms (T,) of the residual stream; or the outputs of one."""
+    options = request.options
+    reading = subject.read(*request.texts, target=options.target, example=options.example)
     trace = subject.run(reading)[1]
     outputs = layer_outputs(trace, reading)
     if not outputs:
         raise subject.unavailable("records no outputs of its layers", "choose another model")
-    if layer is not None:
-        return show_units(subject, outputs, layer, reading)
-    arrays = {output.name: output.array for output in outputs}
-    streams: dict[str, list[tuple[str, float]]] = {}
+    if options.layer is not None:
+        last = max((layer.index for layer, _ in outputs if layer.index is not None), default=-1)
+        outputs = [output for output in outputs if output[0].index == options.layer]
+        if not outputs:
+            remedy = "omit --layer" if last < 0 else f"choose from 0 to {last}"
+            raise SeriatimError("inspect.layer", f"there is no layer {options.layer}", remedy)
+    arrays = {layer.name: array for layer, array in outputs}
+    streams: dict[str, list[tuple[str, str]]] = {}
     for name, value in trace.items():
-        if name.endswith(RESIDUAL):
+        if name.endswith(RESIDUAL) and options.layer is None:
             parsed, norms = TraceName.parse(name), value[0].float().numpy()
             arrays[name] = NamedArray(norms, {"element": reading.elements(parsed.side, len(norms))})
             part = parsed.part.removesuffix(RESIDUAL).replace("_", "-")
-            label = f"{parsed.kind} {parsed.index}, {part}"
-            streams.setdefault(parsed.side, []).append((label, float(norms.mean())))
-    title = f"Outputs of each layer: {subject.label}"
-    charts: list[View] = []
-    for side in dict.fromkeys(output.side for output in outputs):
-        group = [output for output in outputs if output.side == side]
-        elements, sizes = fold_elements(group[0].elements, np.stack([output.sizes for output in group]))
-        charts.append(
-            Heatmap(
-                title=f"{title}, {side}" if side else title,
-                rows=[output.name for output in group],
-                columns=elements,
-                values=matrix(sizes),
-                x="element",
-                low=0,
-                note="root mean square of the numbers of a vector",
-            )
-        )
-    for side, bars in streams.items():
-        labels, means = zip(*bars, strict=True)
-        name = f"Norm of the residual stream: {subject.label}{f', {side}' if side else ''}"
-        charts.append(Bars(title=name, labels=labels, values=row(means), x="mean over the elements"))
-    return Result(title, arrays, [*charts, figures_table(outputs)], reading.notes)
+            streams.setdefault(parsed.side, []).append((f"{parsed.kind} {parsed.index}, {part}", name))
+    facts = ActivationFacts(subject.label, [layer for layer, _ in outputs], streams, options.layer is not None)
+    title = f"Outputs of each {'unit' if facts.units else 'layer'}: {subject.label}"
+    return Arrays(title, arrays, facts, reading.notes)
 
 
-def layer_outputs(trace: Mapping[str, Tensor], reading: Reading) -> list[LayerOutput]:
-    """Returns the outputs from the first to the last layer, those of an encoder before its decoder."""
+def layer_outputs(trace: Mapping[str, Tensor], reading: InspectedInput) -> list[tuple[LayerFacts, NamedArray]]:
+    """Returns the layers and their outputs from the first to the last, those of an encoder before its decoder."""
     outputs = []
     for name, value in trace.items():
         parsed = TraceName.parse(name)
@@ -115,9 +104,52 @@ def layer_outputs(trace: Mapping[str, Tensor], reading: Reading) -> list[LayerOu
             part = "input" if parsed.part == "embedded" else "" if parsed.kind else parsed.part
             label = ", ".join(word for word in (parsed.location, part) if word)
             values = value[0].float().numpy()
-            elements = reading.elements(parsed.side, len(values))
-            outputs.append(LayerOutput(label, parsed.side, parsed.index, values, elements))
+            axes = {
+                "element": reading.elements(parsed.side, len(values)),
+                "unit": [f"unit {index}" for index in range(values.shape[1])],
+            }
+            outputs.append((LayerFacts(label, parsed.side, parsed.index), NamedArray(values, axes)))
     return outputs
+
+
+def activation_charts(arrays: Arrays[ActivationFacts]) -> Drawing:
+    """Returns the sizes of the vectors by layer and element, and the residual stream; or the units of one layer."""
+    facts = arrays.facts
+    table = figures_table({layer.name: arrays[layer.name].values for layer in facts.layers})
+    if facts.units:
+        return Drawing([unit_chart(f"{arrays.title}, {layer.name}", arrays[layer.name]) for layer in facts.layers],
+                       [table])  # fmt: skip
+    charts: list[View] = []
+    for side in dict.fromkeys(layer.side for layer in facts.layers):
+        group = [layer.name for layer in facts.layers if layer.side == side]
+        values = np.stack([vector_sizes(arrays[name].values) for name in group])
+        elements, sizes = fold_elements(list(arrays[group[0]].axes["element"]), values)
+        charts.append(
+            Heatmap(
+                title=f"{arrays.title}, {side}" if side else arrays.title,
+                rows=group,
+                columns=elements,
+                values=matrix(sizes),
+                x="element",
+                low=0,
+                note="root mean square of the numbers of a vector",
+            )
+        )
+    for side, bars in facts.streams.items():
+        labels = [label for label, _ in bars]
+        means = [float(arrays[name].values.mean()) for _, name in bars]
+        title = f"Norm of the residual stream: {facts.label}{f', {side}' if side else ''}"
+        charts.append(Bars(title=title, labels=labels, values=row(means), x="mean over the elements"))
+    return Drawing([*charts, table])
+
+
+implement(Activations, activation_arrays, activation_charts, network=True)
+
+
+def vector_sizes(values: np.ndarray) -> np.ndarray:
+    """Returns the root mean square of the numbers of each vector of (T,D)."""
+    sizes: np.ndarray = np.sqrt(np.square(values).mean(axis=1))
+    return sizes
 
 
 def fold_elements(names: list[str], values: np.ndarray) -> tuple[list[str], np.ndarray]:
@@ -127,63 +159,57 @@ def fold_elements(names: list[str], values: np.ndarray) -> tuple[list[str], np.n
     return [names[start] for start in starts.tolist()], np.add.reduceat(values, starts, axis=-1) / counts
 
 
-def figures_table(outputs: list[LayerOutput]) -> Table:
+def figures_table(layers: Mapping[str, np.ndarray]) -> Table:
+    """Returns figures of the outputs (T,D) of each layer."""
     rows = []
-    for output in outputs:
-        values = output.values
-        figures = [format_number(float(x)) for x in (output.sizes.mean(), values.mean(), np.abs(values).max())]
+    for name, values in layers.items():
+        figures = (vector_sizes(values).mean(), values.mean(), np.abs(values).max())
         bounded = bool((np.abs(values) <= 1).all())
         saturated = f"{100 * (np.abs(values) > SATURATED).mean():.1f} %" if bounded else "–"
-        rows.append((output.name, values.shape[1], *figures, f"{100 * (values == 0).mean():.1f} %", saturated))
+        zero = f"{100 * (values == 0).mean():.1f} %"
+        rows.append((name, values.shape[1], *(format_number(float(x)) for x in figures), zero, saturated))
     columns = ("layer", "units", "size", "mean", "largest", "zero", f"beyond ±{SATURATED}")
     return Table(title="Layer by layer", columns=columns, rows=rows)
 
 
-def show_units(subject: Subject, outputs: list[LayerOutput], layer: int, reading: Reading) -> Result:
+def unit_chart(title: str, array: NamedArray) -> Heatmap:
     """Returns the units of one layer that vary most over the elements."""
-    selected = [output for output in outputs if output.index == layer]
-    if not selected:
-        last = max(output.index for output in outputs if output.index is not None)
-        raise SeriatimError("inspect.layer", f"there is no layer {layer}", f"choose from 0 to {last}")
-    title = f"Outputs of each unit: {subject.label}"
-    charts: list[View] = []
-    for output in selected:
-        width = output.values.shape[1]
-        elements, values = fold_elements(output.elements, output.values.T)
-        units = np.sort(np.argsort(-output.values.std(axis=0), kind="stable")[:MAX_UNITS])
-        charts.append(
-            Heatmap(
-                title=f"{title}, {output.name}",
-                rows=[f"unit {unit}" for unit in units.tolist()],
-                columns=elements,
-                values=matrix(values[units]),
-                x="element",
-                diverging=True,
-                note=f"the {MAX_UNITS} of {width} units that vary most over the elements" if width > MAX_UNITS else "",
-            )
-        )
-    arrays = {output.name: output.array for output in selected}
-    return Result(title, arrays, charts, reading.notes, [figures_table(selected)])
+    width = array.values.shape[1]
+    elements, values = fold_elements(list(array.axes["element"]), array.values.T)
+    units = np.sort(np.argsort(-array.values.std(axis=0), kind="stable")[:MAX_UNITS])
+    return Heatmap(
+        title=title,
+        rows=[f"unit {unit}" for unit in units.tolist()],
+        columns=elements,
+        values=matrix(values[units]),
+        x="element",
+        diverging=True,
+        note=f"the {MAX_UNITS} of {width} units that vary most over the elements" if width > MAX_UNITS else "",
+    )
 
 
 # The logit lens
 
 
-@view(
-    "lens",
-    {
-        "has no residual stream, which all layers add to": lambda subject: not subject.records("embedded"),
-        "does not predict tokens": lambda subject: subject.predictor.token_readout() is None,
-        "reads its source after its blocks, not in them": lambda subject: subject.backbone.final_norm() is None,
-    },
-    network=True,
-    trained=True,
-)
-def show_lens(
-    subject: Subject, *texts: str, target: str | None = None, example: int | None = None, position: int | None = None
-) -> Result:
-    """At all elements, or at one (`position`, counted from 0) with its likeliest tokens."""
-    reading = subject.read(*texts, target=target, example=example)
+@dataclass(frozen=True)
+class LensFacts:
+    """What the charts need besides the arrays.
+
+    Args:
+        label: The name of the model.
+        predicts_next: Whether the next token is predicted, not the one at the element.
+        position: The element that is shown, None for all.
+    """
+
+    label: str
+    predicts_next: bool
+    position: int | None
+
+
+def lens_arrays(subject: Subject, request: Request[Lens]) -> Arrays[LensFacts]:
+    """Returns by layer and element the likeliest token, its probability, and probability and rank of the true one."""
+    options, position = request.options, request.options.position
+    reading = subject.read(*request.texts, target=options.target, example=options.example)
     readout = subject.predictor.token_readout()
     assert readout is not None
     layers, scores = layer_scores(subject, reading, readout)
@@ -192,7 +218,6 @@ def show_lens(
     top = probabilities.topk(min(TOP, probabilities.shape[-1]))
     best, likely = top.indices.numpy(), top.values.numpy()  # (L,T,K)
     token = readout.tokenizer.token
-    tokens = [[token(int(index)) for index in line] for line in best[..., 0]]  # (L,T)
     targets = readout.targets(reading.batch).cpu()
     actual = probabilities.gather(2, targets.clamp(min=0).expand(len(layers), -1)[..., None])  # (L,T,1)
     true = torch.where(targets < 0, torch.nan, actual[..., 0]).numpy()
@@ -202,37 +227,70 @@ def show_lens(
         "likeliest": NamedArray(likely[..., 0], axes),
         "true": NamedArray(true, axes),
         "rank of the true": NamedArray(ranks, axes),
-        "token": NamedArray(np.array(tokens), axes),
+        "token": NamedArray(np.array([[token(int(index)) for index in line] for line in best[..., 0]]), axes),
     }
     title = f"Logit lens: {subject.label}"
     if position is not None:
         check_position(position, len(elements))
-        rows = [
-            (name, *(f"{token(int(i))} {p:.3f}" for i, p in zip(best[n, position], likely[n, position], strict=True)))
-            for n, name in reversed(list(enumerate(layers)))
-        ]
         title = f"{title}, at {elements[position]} ({position})"
-        columns = ("layer", *(f"{rank}." for rank in range(1, best.shape[-1] + 1)))
-        return Result(title, arrays, [Table(title=title, columns=columns, rows=rows)], reading.notes)
+        ranked = {"layer": layers, "rank": [f"{rank}." for rank in range(1, best.shape[-1] + 1)]}
+        tokens = [[token(int(index)) for index in line] for line in best[:, position]]
+        arrays["candidates"] = NamedArray(np.array(tokens), ranked)
+        arrays["candidate probabilities"] = NamedArray(likely[:, position], ranked)
+    return Arrays(title, arrays, LensFacts(subject.label, readout.predicts_next, position), reading.notes)
+
+
+def lens_charts(arrays: Arrays[LensFacts]) -> Drawing:
+    """Returns the predictions of the layers at all elements, or the likeliest tokens at one."""
+    if arrays.facts.position is not None:
+        names, values = arrays["candidates"], arrays["candidate probabilities"].values
+        rows = [
+            (layer, *(f"{name} {value:.3f}" for name, value in zip(*pair, strict=True)))
+            for layer, *pair in zip(names.axes["layer"], names.values, values, strict=True)
+        ]
+        ranks = ("layer", *names.axes["rank"])
+        return Drawing([Table(title=arrays.title, columns=ranks, rows=rows[::-1])])
+    likely, true = arrays["likeliest"].values, arrays["true"].values
+    layers, elements = (list(labels) for labels in arrays["token"].axes.values())
+    tokens = arrays["token"].values.tolist()
     order = slice(None, None, -1)  # the last layer on top, as in drawings of the model
     about: dict[str, Any] = {"rows": layers[order], "x": "at", "low": 0.0, "high": 1.0}
-    names, true_folded = fold_elements(elements, true[order])
-    what = "the next token" if readout.predicts_next else "the token there"
+    columns, true_folded = fold_elements(elements, true[order])
+    predicted = "the next token" if arrays.facts.predicts_next else "the token there"
     charts: list[View] = [
         Heatmap(
-            title=title,
+            title=arrays.title,
             note="the likeliest token, and its probability",
             columns=elements,
-            values=matrix(likely[order, :, 0]),
+            values=matrix(likely[order]),
             texts=tokens[order],
             **about,
         ),
-        Heatmap(title=f"Probability of {what}: {subject.label}", columns=names, values=matrix(true_folded), **about),
+        Heatmap(
+            title=f"Probability of {predicted}: {arrays.facts.label}",
+            columns=columns,
+            values=matrix(true_folded),
+            **about,
+        ),
     ]
-    return Result(title, arrays, charts, reading.notes, [first_layers(layers, elements, tokens, likely[..., 0], true)])
+    return Drawing(charts, [first_layers(layers, elements, tokens, likely, true)])
 
 
-def layer_scores(subject: Subject, reading: Reading, readout: TokenReadout) -> tuple[list[str], list[Tensor]]:
+implement(
+    Lens,
+    lens_arrays,
+    lens_charts,
+    {
+        "has no residual stream, which all layers add to": lambda subject: not subject.records("embedded"),
+        "does not predict tokens": lambda subject: subject.predictor.token_readout() is None,
+        "reads its source after its blocks, not in them": lambda subject: subject.backbone.final_norm() is None,
+    },
+    network=True,
+    trained=True,
+)
+
+
+def layer_scores(subject: Subject, reading: InspectedInput, readout: TokenReadout) -> tuple[list[str], list[Tensor]]:
     """Returns the names of the layers, the input of the first among them, and the scores (T,V) at each."""
     side = "decoder." if subject.encoder_decoder else ""
     trace = subject.run(reading, (f"{side}embedded", "hidden"))[1]

@@ -27,9 +27,11 @@ from ...core.errors import SeriatimError
 from ...models.resnet import Settings
 from ...nn.images import BatchNorm, Block
 from ...report.charts import Bars, Lines, Series, Table, View, format_number, row
-from ..result import NamedArray, Result
+from ..catalog import PathOptions
+from ..declare import Notify
+from ..result import Arrays, Drawing, NamedArray
 from ..subject import Subject
-from . import view
+from . import Request, implement
 from .depth import IMAGES, LABELS, SHAPE, Loss, make_classifier, parse_layers
 
 LAYERS = (20,)
@@ -57,37 +59,65 @@ class Paths:
     changes: np.ndarray
 
 
-@view(
-    "paths",
-    {
-        "is not a residual network": lambda subject: not isinstance(subject.settings, Settings),
-        "has a decoder behind its residual network": lambda subject: subject.trained and subject.encoder_decoder,
-    },
-)
-def show_paths(subjects: Sequence[Subject], *, layers: str | Sequence[int] | None = None, seed: int = 0) -> Result:
-    """A model's name stands for fresh networks of some number of `layers` (6n+2), with skips and without, which read
-    random images; a run for its trained network over images of its validation split."""
+@dataclass(frozen=True)
+class PathFacts:
+    """The networks without their figures, and whether any of them is trained."""
+
+    networks: list[Paths]
+    trained: bool
+
+
+def path_arrays(subjects: list[Subject], request: Request[PathOptions]) -> Arrays[PathFacts]:
+    """Returns for each network the figures without each block (n,), and paths and gradients by length (n+1,)."""
+    layers, seed = request.options.layers, request.options.seed
     if layers is not None and any(subject.trained for subject in subjects):
         raise SeriatimError("inspect.layers", "a run has the layers that it was trained with", "omit --layers")
     networks: list[Paths] = []
     for subject in subjects:
         if subject.trained:
+            request.notify(subject.label)
             networks.append(trained_paths(subject))
         else:
-            networks += fresh_paths(subject, parse_layers(LAYERS if layers is None else layers), seed)
+            counts = parse_layers(LAYERS if layers is None else layers)
+            networks += fresh_paths(subject, counts, seed, request.notify)
     arrays: dict[str, NamedArray] = {}
-    charts: list[View] = []
-    gradient_series: list[Series] = []
-    rows = []
     for paths in networks:
         count = len(paths.deleted)
         blocks = {"block": [str(n) for n in range(count)]}
         arrays[f"loss without, {paths.name}"] = NamedArray(paths.deleted, blocks)
         arrays[f"change without, {paths.name}"] = NamedArray(paths.changes, blocks)
         if paths.skips:
-            lengths = [str(n) for n in range(count + 1)]
-            arrays[f"gradient, {paths.name}"] = NamedArray(paths.by_length, {"branches": lengths})
-            arrays[f"paths, {paths.name}"] = NamedArray(path_counts(count), {"branches": lengths})
+            lengths = {"branches": [str(n) for n in range(count + 1)]}
+            arrays[f"gradient, {paths.name}"] = NamedArray(paths.by_length, lengths)
+            arrays[f"paths, {paths.name}"] = NamedArray(path_counts(count), lengths)
+    notes = ["a block of a plain network that changes the shape cannot be deleted"]
+    if not all(subject.trained for subject in subjects):
+        notes.append(f"fresh networks read {IMAGES} random images of {SHAPE[1]} × {SHAPE[2]} pixels")
+    nothing = np.zeros(0)
+    facts = PathFacts(
+        [replace(paths, by_length=nothing, deleted=nothing, changes=nothing) for paths in networks],
+        trained=any(subject.trained for subject in subjects),
+    )
+    return Arrays("Paths through a residual network", arrays, facts, notes)
+
+
+def path_charts(arrays: Arrays[PathFacts]) -> Drawing:
+    """Returns paths and gradients by length, and what changes without each block."""
+    charts: list[View] = []
+    gradient_series: list[Series] = []
+    rows = []
+    networks = [
+        replace(
+            paths,
+            deleted=arrays[f"loss without, {paths.name}"].values,
+            changes=arrays[f"change without, {paths.name}"].values,
+            by_length=arrays[f"gradient, {paths.name}"].values if paths.skips else paths.by_length,
+        )
+        for paths in arrays.facts.networks
+    ]
+    for paths in networks:
+        count = len(paths.deleted)
+        if paths.skips:
             share = path_counts(count) / 2**count
             gradient = paths.by_length / paths.by_length.sum()
             gradient_series += [
@@ -127,7 +157,7 @@ def show_paths(subjects: Sequence[Subject], *, layers: str | Sequence[int] | Non
             x="change",
         )
     )
-    if any(subject.trained for subject in subjects):  # before training every loss is one of chance
+    if arrays.facts.trained:  # before training every loss is one of chance
         charts.append(
             Bars(
                 title="Loss without one block",
@@ -140,11 +170,18 @@ def show_paths(subjects: Sequence[Subject], *, layers: str | Sequence[int] | Non
         )
     columns = ("network", "blocks", "paths", "mean length", "of the gradient", "change", "loss", "increase")
     note = "change of the outputs and increase of the loss: medians over the blocks, one deleted at a time"
-    table = Table(title="Blocks and paths", note=note, columns=columns, rows=rows)
-    notes = ["a block of a plain network that changes the shape cannot be deleted"]
-    if not all(subject.trained for subject in subjects):
-        notes.append(f"fresh networks read {IMAGES} random images of {SHAPE[1]} × {SHAPE[2]} pixels")
-    return Result("Paths through a residual network", arrays, [*charts, table], notes)
+    return Drawing([*charts, Table(title="Blocks and paths", note=note, columns=columns, rows=rows)])
+
+
+implement(
+    PathOptions,
+    path_arrays,
+    path_charts,
+    {
+        "is not a residual network": lambda subject: not isinstance(subject.settings, Settings),
+        "has a decoder behind its residual network": lambda subject: subject.trained and subject.encoder_decoder,
+    },
+)
 
 
 def path_counts(blocks: int) -> np.ndarray:
@@ -152,7 +189,7 @@ def path_counts(blocks: int) -> np.ndarray:
     return np.array([math.comb(blocks, k) for k in range(blocks + 1)], np.float64)
 
 
-def fresh_paths(subject: Subject, layers: Sequence[int], seed: int) -> list[Paths]:
+def fresh_paths(subject: Subject, layers: Sequence[int], seed: int, notify: Notify) -> list[Paths]:
     generator = numpy_stream(seed, "paths")
     images = torch.from_numpy(generator.integers(0, 256, (IMAGES, *SHAPE), dtype=np.uint8)).float()
     targets = torch.from_numpy(generator.integers(0, LABELS, IMAGES))
@@ -171,6 +208,7 @@ def fresh_paths(subject: Subject, layers: Sequence[int], seed: int) -> list[Path
                 if isinstance(module, BatchNorm):
                     module.train()  # there are no running statistics yet
             name = f"{'residual' if skips else 'plain'}, {count} layers"
+            notify(name)
             networks.append(measure_paths(name, skips, network, images, loss, images))
     return networks
 

@@ -11,9 +11,10 @@ from torch import nn
 
 from ...nn.layers import LearnedPositions, SinusoidalPositions, sinusoids
 from ...report.charts import Heatmap, Lines, Series, Table, View, matrix, row
-from ..result import NamedArray, Result
+from ..catalog import Positions
+from ..result import Arrays, Drawing, NamedArray
 from ..subject import Subject
-from . import view
+from . import Request, implement
 
 MAX_POSITIONS = 512
 MAX_CELLS = 96  # positions and numbers of the matrix that are drawn
@@ -25,13 +26,9 @@ def position_module(subject: Subject) -> nn.Embedding | SinusoidalPositions | No
     return module if isinstance(module, nn.Embedding | SinusoidalPositions) else None
 
 
-@view(
-    "positions",
-    {"has no position vectors": lambda subject: position_module(subject) is None},
-    network=True,
-)
-def show_positions(subject: Subject) -> Result:
-    """Up to the context length of the model, at most 512 positions."""
+def position_arrays(subject: Subject, request: Request[Positions]) -> Arrays[bool]:
+    """Returns the vectors (n,D), their cosines (n,n), and these by distance (3,n); the fact is whether they are
+    sinusoids."""
     module = position_module(subject)
     if isinstance(module, SinusoidalPositions):
         kind = "sinusoidal"
@@ -41,20 +38,31 @@ def show_positions(subject: Subject) -> Result:
         kind = "learned" if subject.trained else "before training"
         first = module.offset if isinstance(module, LearnedPositions) else 0
         values = module.weight[first : first + MAX_POSITIONS].detach().float().cpu().numpy()
-    count, width = values.shape
     unit = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-12)
     cosines = unit @ unit.T
-    by_distance = cosines_by_distance(cosines)
-    positions, numbers = [str(n) for n in range(count)], [str(n) for n in range(width)]
-    title = f"Position vectors: {subject.label}, {kind}"
-    distances = range(count)
-    names = ("mean of all pairs", "lowest tenth", "highest tenth")[: 1 if kind == "sinusoidal" else 3]
-    series = [Series(name, distances, row(line)) for name, line in zip(names, by_distance, strict=False)]
+    positions, numbers = ([str(n) for n in range(size)] for size in values.shape)
+    arrays = {
+        "vectors": NamedArray(values, {"position": positions, "number": numbers}),
+        "cosines": NamedArray(cosines, {"position": positions, "other position": positions}),
+        "by distance": NamedArray(
+            cosines_by_distance(cosines),
+            {"of all pairs": ["mean", "lowest tenth", "highest tenth"], "distance": positions},
+        ),
+    }
+    return Arrays(f"Position vectors: {subject.label}, {kind}", arrays, isinstance(module, SinusoidalPositions))
+
+
+def position_charts(arrays: Arrays[bool]) -> Drawing:
+    values, by_distance = arrays["vectors"].values, arrays["by distance"].values
+    positions, numbers = (list(labels) for labels in arrays["vectors"].axes.values())
+    count, width = values.shape
+    names = ("mean of all pairs", "lowest tenth", "highest tenth")[: 1 if arrays.facts else 3]
+    series = [Series(name, range(count), row(line)) for name, line in zip(names, by_distance, strict=False)]
     rows = min(count, MAX_CELLS)
     columns = [n for n in range(width) if n // 2 % -(-width // MAX_CELLS) == 0]  # a sine beside its cosine
     charts: list[View] = [
         Heatmap(
-            title=title,
+            title=arrays.title,
             note=f"the first {rows} of {count} positions, {len(columns)} of {width} numbers",
             rows=positions[:rows],
             columns=[numbers[n] for n in columns],
@@ -67,7 +75,7 @@ def show_positions(subject: Subject) -> Result:
             title="Cosines of position vectors",
             rows=positions,
             columns=positions,
-            values=matrix(cosines),
+            values=matrix(arrays["cosines"].values),
             x="position",
             y="position",
             low=-1,
@@ -76,16 +84,17 @@ def show_positions(subject: Subject) -> Result:
         ),
         Lines(title="Similarity by distance", x="distance", y="cosine", series=series),
     ]
-    arrays = {
-        "vectors": NamedArray(values, {"position": positions, "number": numbers}),
-        "cosines": NamedArray(cosines, {"position": positions, "other position": positions}),
-        "by distance": NamedArray(
-            by_distance, {"of all pairs": ["mean", "lowest tenth", "highest tenth"], "distance": positions}
-        ),
-    }
     lines = [(n, round(float(by_distance[0, n]), 3)) for n in DISTANCES if n < count]
-    table = Table(title="Similarity by distance", columns=("distance", "mean cosine"), rows=lines)
-    return Result(title, arrays, charts, (), [table])
+    return Drawing(charts, [Table(title="Similarity by distance", columns=("distance", "mean cosine"), rows=lines)])
+
+
+implement(
+    Positions,
+    position_arrays,
+    position_charts,
+    {"has no position vectors": lambda subject: position_module(subject) is None},
+    network=True,
+)
 
 
 def cosines_by_distance(cosines: np.ndarray) -> np.ndarray:

@@ -26,13 +26,15 @@ from ...core.errors import SeriatimError
 from ...nn.layers import WordInput
 from ...nn.network import Network, as_float32
 from ...report.charts import Bars, Table, TokenStrip, View, format_number, row
-from ...tasks.inspection import ExplainedOutput, TokenizedText
-from ..result import NamedArray, Result
-from ..subject import Reading, Subject
+from ...tasks.inspection import TokenizedText
+from ..catalog import Saliency
+from ..declare import Notify
+from ..result import Arrays, Drawing, NamedArray
+from ..subject import InspectedInput, Subject
 from ..trace import evaluation_mode
-from . import view
+from . import Request, ignore, implement
 
-STEPS, MAX_STEPS = 16, 512  # points of the integral
+STEPS, MAX_STEPS = 16, 512  # points of the integral: the first number, and the largest
 MAX_ELEMENTS = 4_096  # in one forward and backward pass
 TOLERANCE = 0.01  # of the difference that is explained …
 MIN_TOLERANCE = 1e-4  # … or, if that is near zero, of the sum of all absolute attributions
@@ -62,7 +64,11 @@ class Attribution:
 
 
 def integrate_gradients(
-    output: Callable[[Tensor], Tensor], vectors: Tensor, baseline: Tensor, steps: int = STEPS
+    output: Callable[[Tensor], Tensor],
+    vectors: Tensor,
+    baseline: Tensor,
+    steps: int = STEPS,
+    notify: Notify = ignore,
 ) -> Attribution:
     """Returns the attributions of each element.
 
@@ -71,11 +77,13 @@ def integrate_gradients(
         vectors: The input (T,D).
         baseline: (T,D).
         steps: Points of the integral; doubled until it is exact enough.
+        notify: Called before each integral.
     """
     with torch.no_grad():
         there, before = (float(output(inputs[None])[0]) for inputs in (vectors, baseline))
     path = vectors - baseline  # (T,D)
     while True:
+        notify(f"integral of {steps} points")
         points, weights = np.polynomial.legendre.leggauss(steps)  # on [−1, 1], where weights sum to 2
         alphas = torch.from_numpy((points + 1) / 2).to(path)
         total = torch.zeros(vectors.shape, dtype=torch.float64, device=vectors.device)
@@ -91,53 +99,73 @@ def integrate_gradients(
         steps *= 2
 
 
-@view(
-    "saliency",
-    {"does not predict labels, values or answers for texts": lambda subject: subject.predictor.explainer() is None},
-    network=True,
-    trained=True,
-)
-def show_saliency(
-    subject: Subject,
-    *texts: str,
-    target: str | None = None,
-    position: int | None = None,
-    steps: int = STEPS,
-    example: int | None = None,
-) -> Result:
-    """With respect to the label or value `target`, by default the prediction; of a tagger, of the word at `position`.
+@dataclass(frozen=True)
+class SaliencyFacts:
+    """What the charts need besides the arrays.
 
-    `steps` points of the integral at first. Instead of a text, an `example` of the run's own data.
+    Args:
+        words: The words of the texts.
+        groups: For each word the numbers of its tokens.
+        prediction: What the model predicts, in a few words.
+        output: The number that is explained, for the text …
+        baseline: … and for one of average tokens.
     """
-    if not texts and example is None:
+
+    words: list[str]
+    groups: list[list[int]]
+    prediction: str
+    output: float
+    baseline: float
+
+
+def saliency_arrays(subject: Subject, request: Request[Saliency]) -> Arrays[SaliencyFacts]:
+    """Returns the attribution of each token (T,), and of each word (n,) if a word has several."""
+    texts, options = request.texts, request.options
+    if not texts and options.example is None:
         raise SeriatimError("inspect.text", "there is no text to explain", "pass one, or --example 0")
-    if steps < 1:
-        raise SeriatimError("inspect.steps", f"an integral of {steps} points has no value", "ask for 1 or more")
+    if options.steps < 1:
+        raise SeriatimError("inspect.steps", f"an integral of {options.steps} points has no value", "ask for 1 or more")
     explain = subject.predictor.explainer()
     assert explain is not None
     network: Network = subject.network
     with evaluation_mode(network), torch.inference_mode(False), torch.enable_grad():
-        reading = subject.read(*texts, example=example)
+        reading = subject.read(*texts, example=options.example)
         tail = Network(nn.Identity(), network.backbone, network.head)
         vectors = network.input(reading.inputs).detach()  # (1,T,D)
         with torch.no_grad():
             scores = as_float32(tail(vectors, reading.batch.mask)[0])
-        explained = explain(reading.encoded, reading.item, scores, target, position)
+        explained = explain(reading.encoded, reading.item, scores, options.target, options.position)
         special = special_tokens(subject, reading)
         if special.all():
             raise SeriatimError("inspect.text", "the text has no tokens", "pass another one")
         baseline = mean_baseline(network.input, reading, vectors[0], special)
         attribution = integrate_gradients(
-            lambda inputs: explained.value(as_float32(tail(inputs)[0])), vectors[0], baseline, steps
+            lambda inputs: explained.value(as_float32(tail(inputs)[0])),
+            vectors[0],
+            baseline,
+            options.steps,
+            request.notify,
         )
     words, groups = group_words(subject, reading, special)
     names = list(reading.names)
     for word, group in zip(words, groups, strict=True):  # an unknown word as it is written
         names[group[0]] = word if len(group) == 1 else names[group[0]]
-    return make_result(subject, reading, names, words, groups, explained, attribution)
+    arrays = {"attribution": NamedArray(attribution.values, {"token": names})}
+    if len(groups) < len(names):
+        sums = np.array([attribution.values[group].sum() for group in groups])
+        arrays["words"] = NamedArray(sums, {"word": words})
+    share = attribution.gap / abs(attribution.difference) if attribution.difference else float(attribution.gap > 0)
+    caution = "" if attribution.complete else ": not exact"
+    notes = [
+        *reading.notes,
+        f"attributions sum to {signed(float(attribution.values.sum()))}, the difference is "
+        f"{signed(attribution.difference)}: {100 * share:.2f} % apart, with {attribution.steps} points{caution}",
+    ]
+    facts = SaliencyFacts(words, groups, explained.prediction, attribution.output, attribution.baseline)
+    return Arrays(f"What {explained.name} depends on: {subject.label}", arrays, facts, notes)
 
 
-def special_tokens(subject: Subject, reading: Reading) -> np.ndarray:
+def special_tokens(subject: Subject, reading: InspectedInput) -> np.ndarray:
     """Returns where [CLS] and [SEP] are (T,)."""
     tokenizer = subject.predictor.processor.tokenizers.get("tokenizer")
     around = [] if tokenizer is None else [token for token in (tokenizer.cls, tokenizer.sep) if token is not None]
@@ -146,7 +174,7 @@ def special_tokens(subject: Subject, reading: Reading) -> np.ndarray:
     return np.isin(tokens, around)
 
 
-def mean_baseline(module: nn.Module, reading: Reading, vectors: Tensor, special: np.ndarray) -> Tensor:
+def mean_baseline(module: nn.Module, reading: InspectedInput, vectors: Tensor, special: np.ndarray) -> Tensor:
     """Returns vectors (T,D) with the mean of all token vectors; segments and special tokens stay."""
     table = module.words if isinstance(module, WordInput) else module
     if not isinstance(table, nn.Embedding):
@@ -160,7 +188,7 @@ def mean_baseline(module: nn.Module, reading: Reading, vectors: Tensor, special:
     return torch.where(torch.from_numpy(special).to(vectors.device)[:, None], vectors, average)
 
 
-def group_words(subject: Subject, reading: Reading, special: np.ndarray) -> tuple[list[str], list[list[int]]]:
+def group_words(subject: Subject, reading: InspectedInput, special: np.ndarray) -> tuple[list[str], list[list[int]]]:
     """Returns the words of the texts, and the elements of each; special tokens are words of their own."""
     tokenizer, tokens = subject.predictor.processor.tokenizers.get("tokenizer"), reading.tokens
     if tokenizer is None or tokens is None:
@@ -185,29 +213,20 @@ def group_words(subject: Subject, reading: Reading, special: np.ndarray) -> tupl
     return words, groups
 
 
-def make_result(
-    subject: Subject,
-    reading: Reading,
-    names: list[str],
-    words: list[str],
-    groups: list[list[int]],
-    explained: ExplainedOutput,
-    attribution: Attribution,
-) -> Result:
-    values = np.array([attribution.values[group].sum() for group in groups])
-    title = f"What {explained.name} depends on: {subject.label}"
-    arrays = {"attribution": NamedArray(attribution.values, {"token": names})}
+def saliency_charts(arrays: Arrays[SaliencyFacts]) -> Drawing:
+    """Returns the attributions over the text, and the words with the largest ones."""
+    facts, tokens = arrays.facts, arrays["attribution"]
+    names = list(tokens.axes["token"])
+    values = np.array([tokens.values[group].sum() for group in facts.groups])
     hints: list[str] = []
-    if len(groups) < len(names):
-        arrays["words"] = NamedArray(values, {"word": words})
-        hints = [", ".join(f"{names[n]} {signed(attribution.values[n])}" for n in group) for group in groups]
-    output, baseline = format_number(attribution.output), format_number(attribution.baseline)
-    whole = f"{output} for the text, {baseline} for one of average tokens"
+    if "words" in arrays:
+        hints = [", ".join(f"{names[n]} {signed(tokens.values[n])}" for n in group) for group in facts.groups]
+    whole = f"{format_number(facts.output)} for the text, {format_number(facts.baseline)} for one of average tokens"
     charts: list[View] = [
         TokenStrip(
-            title=title,
+            title=arrays.title,
             note=whole,
-            tokens=words,
+            tokens=facts.words,
             values=row(values),
             label="attribution",
             diverging=True,
@@ -215,7 +234,7 @@ def make_result(
         )
     ]
     by_word: dict[str, list[float]] = {}
-    for word, value in zip(words, values.tolist(), strict=True):
+    for word, value in zip(facts.words, values.tolist(), strict=True):
         by_word.setdefault(word, []).append(value)
     totals = [(word, len(parts), sum(parts)) for word, parts in by_word.items() if any(parts)]
     totals = sorted(totals, key=lambda total: -abs(total[2]))[:MAX_WORDS]
@@ -224,16 +243,19 @@ def make_result(
         sums = row([total for _, _, total in totals])
         charts.append(Bars(title="Largest attributions", labels=labels, values=sums, x="attribution"))
     rows = [(word, count, signed(total)) for word, count, total in totals]
-    note = "; ".join(part for part in (explained.prediction, whole) if part)
-    table = Table(title="Largest attributions", note=note, columns=("word", "times", "attribution"), rows=rows)
-    share = attribution.gap / abs(attribution.difference) if attribution.difference else float(attribution.gap > 0)
-    caution = "" if attribution.complete else ": not exact"
-    notes = [
-        *reading.notes,
-        f"attributions sum to {signed(float(attribution.values.sum()))}, the difference is "
-        f"{signed(attribution.difference)}: {100 * share:.2f} % apart, with {attribution.steps} points{caution}",
-    ]
-    return Result(title, arrays, charts, notes, [table])
+    note = "; ".join(part for part in (facts.prediction, whole) if part)
+    columns = ("word", "times", "attribution")
+    return Drawing(charts, [Table(title="Largest attributions", note=note, columns=columns, rows=rows)])
+
+
+implement(
+    Saliency,
+    saliency_arrays,
+    saliency_charts,
+    {"does not predict labels, values or answers for texts": lambda subject: subject.predictor.explainer() is None},
+    network=True,
+    trained=True,
+)
 
 
 def signed(value: float) -> str:

@@ -6,14 +6,17 @@ scheme of the tags does not allow has no score.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ...nn.crf import CrfHead
 from ...report.charts import Heatmap, Table, matrix
 from ...report.formatting import format_number
-from ..result import NamedArray, Result
+from ..catalog import Transitions
+from ..result import Arrays, Drawing, NamedArray
 from ..subject import Subject
-from . import view
+from . import Request, implement
 
 LISTED = 10  # transitions at each end of the table
 
@@ -23,14 +26,15 @@ def crf_head(subject: Subject) -> CrfHead | None:
     return head if isinstance(head, CrfHead) else None
 
 
-@view(
-    "transitions",
-    {"has no conditional random field (task.crf)": lambda subject: crf_head(subject) is None},
-    network=True,
-    trained=True,
-)
-def show_transitions(subject: Subject) -> Result:
-    """From the tag of a row to that of a column; the first row is the start of a sentence, the last column its end."""
+@dataclass(frozen=True)
+class TransitionFacts:
+    """The number of transitions between tags that are not allowed."""
+
+    forbidden: int
+
+
+def transition_arrays(subject: Subject, request: Request[Transitions]) -> Arrays[TransitionFacts]:
+    """Returns the scores (tag, next tag), NaN where a transition is not allowed."""
     head, tags = crf_head(subject), list(subject.predictor.processor.outputs)
     assert head is not None
     scores = np.full(head.allowed.shape, np.nan)
@@ -39,12 +43,20 @@ def show_transitions(subject: Subject) -> Result:
     scores[:-1, -1] = head.end.detach().float().cpu().numpy()
     scores[~head.allowed] = np.nan
     scores = np.concatenate([scores[-1:], scores[:-1]])  # the start comes first
-    rows, columns = ["start", *tags], [*tags, "end"]
-    title = "Transitions between tags"
     forbidden = int((~head.allowed[:-1, :-1]).sum())
+    share = format_number(100 * forbidden / len(tags) ** 2)
+    notes = [f"{forbidden} of {len(tags) ** 2} transitions ({share} %) are not allowed"] if forbidden else []
+    arrays = {"scores": NamedArray(scores, {"tag": ["start", *tags], "next tag": [*tags, "end"]})}
+    return Arrays("Transitions between tags", arrays, TransitionFacts(forbidden), notes)
+
+
+def transition_charts(arrays: Arrays[TransitionFacts]) -> Drawing:
+    scores = arrays["scores"].values
+    rows, columns = (list(labels) for labels in arrays["scores"].axes.values())
+    empty = ", empty where not allowed" if arrays.facts.forbidden else ""
     chart = Heatmap(
-        title=title,
-        note="scores of the conditional random field" + (", empty where not allowed" if forbidden else ""),
+        title=arrays.title,
+        note=f"scores of the conditional random field{empty}",
         rows=rows,
         columns=columns,
         values=matrix(scores),
@@ -58,7 +70,14 @@ def show_transitions(subject: Subject) -> Result:
         (rows[index // len(columns)], columns[index % len(columns)], round(float(scores.flat[index]), 3))
         for index in map(int, listed)
     ]
-    table = Table(title="Highest and lowest", columns=("tag", "next tag", "score"), rows=cells)
-    share = format_number(100 * forbidden / len(tags) ** 2)
-    notes = [f"{forbidden} of {len(tags) ** 2} transitions ({share} %) are not allowed"] if forbidden else []
-    return Result(title, {"scores": NamedArray(scores, {"tag": rows, "next tag": columns})}, [chart], notes, [table])
+    return Drawing([chart], [Table(title="Highest and lowest", columns=("tag", "next tag", "score"), rows=cells)])
+
+
+implement(
+    Transitions,
+    transition_arrays,
+    transition_charts,
+    {"has no conditional random field (task.crf)": lambda subject: crf_head(subject) is None},
+    network=True,
+    trained=True,
+)

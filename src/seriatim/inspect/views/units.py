@@ -19,11 +19,12 @@ import torch
 from torch import Tensor
 
 from ...core.errors import SeriatimError
-from ...report.charts import Table, TokenStrip, View, format_number, row
-from ..result import NamedArray, Result
-from ..subject import Reading, Subject
+from ...report.charts import Table, TokenStrip, format_number, row
+from ..catalog import Units
+from ..result import Arrays, Drawing, NamedArray
+from ..subject import InspectedInput, Subject
 from ..trace import TraceName, run_traced
-from . import view
+from . import Request, implement
 
 OWN_TOKENS = 4_000  # of the run's own text
 MIN_TOKENS = 50  # below, a correlation means nothing
@@ -135,7 +136,7 @@ class TextParts:
     """
 
     text: str
-    readings: list[Reading]
+    readings: list[InspectedInput]
     spans: np.ndarray
     elements: list[np.ndarray]
 
@@ -155,6 +156,7 @@ class BestUnit:
 
     signal: str
     unit: int  # among all units
+    name: str
     correlation: float
     chance: float
     untrained: float
@@ -165,19 +167,18 @@ class BestUnit:
         return size > self.chance and size > self.untrained + MARGIN
 
 
-@view(
-    "units",
-    {
-        "is an encoder–decoder; this view shows networks over one sequence": lambda subject: subject.encoder_decoder,
-        "does not read single texts": lambda subject: 1 not in subject.predictor.texts_per_input,
-        "does not read text": lambda subject: not subject.predictor.embedding_tables(),
-    },
-    network=True,
-    trained=True,
-)
-def show_units(subject: Subject, text: str | None = None, *, top: int = 3) -> Result:
-    """Over a text, by default over the run's own validation split; the `top` units are drawn over it."""
-    parts = split_text(subject, subject.own_text(OWN_TOKENS) if text is None else text)
+@dataclass(frozen=True)
+class UnitFacts:
+    """The best unit of each signal, and those of them that are drawn over the text."""
+
+    best: list[BestUnit]
+    drawn: list[BestUnit]
+
+
+def unit_arrays(subject: Subject, request: Request[Units]) -> Arrays[UnitFacts]:
+    """Returns the correlations (S,U) of units with signals, what they must exceed (S,), and the activity of the best
+    units over the text (T,n)."""
+    parts = split_text(subject, subject.own_text(OWN_TOKENS) if request.text is None else request.text)
     signals = parts.signals()
     if len(parts.spans) < MIN_TOKENS or not signals:
         remedy = f"pass {MIN_TOKENS} or more"
@@ -188,23 +189,27 @@ def show_units(subject: Subject, text: str | None = None, *, top: int = 3) -> Re
     networks = min(max(-(-COMPARED_UNITS // len(units)), MIN_NETWORKS), MAX_NETWORKS)
     untrained = np.zeros(len(names))
     for seed in range(networks):
+        request.notify(f"network without training {seed + 1} of {networks}")
         fresh = unit_activity(subject.untrained_network(seed), parts)[1]
         untrained = np.maximum(untrained, np.abs(correlations(fresh, values)).max(axis=1))
+    request.notify("correlations by chance")
     by_chance = chance_correlations(activity, values)
     best = []
     for index, (name, line) in enumerate(zip(names, trained, strict=True)):
         unit = int(np.abs(line).argmax())
-        best.append(BestUnit(name, unit, float(line[unit]), float(by_chance[index]), float(untrained[index])))
+        figures = (float(line[unit]), float(by_chance[index]), float(untrained[index]))
+        best.append(BestUnit(name, unit, units[unit], *figures))
     best.sort(key=lambda unit: (not unit.tracked, max(unit.chance, unit.untrained) - abs(unit.correlation)))
     tracked = [unit for unit in best if unit.tracked]
     first = {unit.unit: unit for unit in reversed(tracked)}  # each unit for what it tracks best
-    strips = [unit for unit in tracked if first[unit.unit] is unit][:top]
-    charts: list[View] = [best_table(best, units)]
-    charts += [unit_strip(unit, units, activity, parts.names) for unit in strips]
+    drawn = [unit for unit in tracked if first[unit.unit] is unit][: request.options.top]
     arrays = {
         "correlation": NamedArray(trained, {"signal": names, "unit": units}),
         "chance": NamedArray(by_chance, {"signal": names}),
         "untrained": NamedArray(untrained, {"signal": names}),
+        "activity": NamedArray(
+            activity[:, [unit.unit for unit in drawn]], {"token": parts.names, "unit": [unit.name for unit in drawn]}
+        ),
     }
     count = f"{len(tracked)} of {len(best)} signals are tracked" if tracked else "no unit tracks any of these signals"
     notes = [
@@ -212,7 +217,29 @@ def show_units(subject: Subject, text: str | None = None, *, top: int = 3) -> Re
         f"tracked: exceeds chance ({CONFIDENCE:.0%} of the same signals shifted along the text), and by {MARGIN} the "
         f"best unit of {networks} such networks without training",
     ]
-    return Result(f"Units that track something: {subject.label}", arrays, charts, notes)
+    return Arrays(f"Units that track something: {subject.label}", arrays, UnitFacts(best, drawn), notes)
+
+
+def unit_charts(arrays: Arrays[UnitFacts]) -> Drawing:
+    """Returns the best unit of each signal, and some of them over the text."""
+    tokens = list(arrays["activity"].axes["token"])
+    columns = arrays["activity"].values.T
+    strips = [unit_strip(unit, values, tokens) for unit, values in zip(arrays.facts.drawn, columns, strict=True)]
+    return Drawing([best_table(arrays.facts.best), *strips])
+
+
+implement(
+    Units,
+    unit_arrays,
+    unit_charts,
+    {
+        "is an encoder–decoder; this view shows networks over one sequence": lambda subject: subject.encoder_decoder,
+        "does not read single texts": lambda subject: 1 not in subject.predictor.texts_per_input,
+        "does not read text": lambda subject: not subject.predictor.embedding_tables(),
+    },
+    network=True,
+    trained=True,
+)
 
 
 def split_text(subject: Subject, text: str) -> TextParts:
@@ -238,7 +265,7 @@ def split_text(subject: Subject, text: str) -> TextParts:
     return TextParts(text, readings, np.concatenate(spans), elements)
 
 
-def input_shape(reading: Reading) -> tuple[int, ...]:
+def input_shape(reading: InspectedInput) -> tuple[int, ...]:
     """Returns the shape of an input that can be batched with others; that of words with spellings is unique."""
     return tuple(reading.inputs.shape) if isinstance(reading.inputs, Tensor) else (id(reading),)
 
@@ -296,20 +323,19 @@ def standardize(values: np.ndarray) -> np.ndarray:
     return scaled
 
 
-def best_table(best: list[BestUnit], units: list[str]) -> Table:
+def best_table(best: list[BestUnit]) -> Table:
     rows = []
     for unit in best:
         figures = (round(value, 3) for value in (unit.correlation, unit.untrained, unit.chance))
-        rows.append((unit.signal, units[unit.unit], *figures, "yes" if unit.tracked else "no"))
+        rows.append((unit.signal, unit.name, *figures, "yes" if unit.tracked else "no"))
     columns = ("signal", "best unit", "correlation", "before training", "by chance", "tracked")
     return Table(title="The best unit of each signal", columns=columns, rows=rows)
 
 
-def unit_strip(best: BestUnit, units: list[str], activity: np.ndarray, names: list[str]) -> TokenStrip:
-    """Returns a unit over the beginning of the text, relative to its mean."""
-    values = activity[:, best.unit]
+def unit_strip(best: BestUnit, values: np.ndarray, names: list[str]) -> TokenStrip:
+    """Returns a unit (T,) over the beginning of the text, relative to its mean."""
     return TokenStrip(
-        title=f"{best.signal[:1].upper()}{best.signal[1:]}: {units[best.unit]}",
+        title=f"{best.signal[:1].upper()}{best.signal[1:]}: {best.name}",
         note=f"relative to its mean; correlation {format_number(best.correlation)}",
         tokens=names[:MAX_STRIP],
         values=row((values - values.mean())[:MAX_STRIP]),

@@ -18,7 +18,7 @@ their sum is autograd's gradient is shown, too.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,18 +28,20 @@ from torch.nn import functional as F
 
 from ...core.device import derive
 from ...core.errors import SeriatimError
-from ...inspect.result import NamedArray, Result
+from ...inspect.result import Arrays, Drawing, NamedArray
 from ...inspect.subject import Subject
-from ...inspect.views import view
+from ...inspect.views import Request, implement
 from ...models.rnn import RNNCell
 from ...models.rnn import Settings as RNNSettings
 from ...nn.recurrent import scan
 from ...report.charts import Cell, Heatmap, HeatmapGrid, Lines, Series, Table, View, format_number, matrix, row
+from .catalog import Backpropagation
 
 MAX_WIDTH, MAX_STEPS = 16, 64  # larger ones cannot be read
 MAX_WRITTEN = 10  # steps up to which numbers are written into the cells of a heatmap
 INPUT_SCALE = 0.2  # small inputs, so that φ is not flat from the first step on
 PANELS_PER_ROW = 8
+MAX_NUMBERS = 64  # numbers of all states up to which every number is listed
 
 
 @dataclass(frozen=True)
@@ -80,32 +82,28 @@ class UnrolledGradient:
         return (dropped / terms.sum(dim=(0, 1)).norm()).numpy()
 
 
-@view(
-    "backpropagation",
-    {"is not a plain RNN, for which this is shown": lambda subject: not isinstance(subject.settings, RNNSettings)},
-)
-def show_backpropagation(
-    subject: Subject,
-    *,
-    width: int = 3,
-    steps: int = 5,
-    outputs: str | Sequence[int] = "all",
-    seed: int = 0,
-    scale: float = 0.7,
-    weights: Sequence[Sequence[float]] | None = None,
-) -> Result:
-    """A network of its own with `width` units over `steps` elements, drawn by `seed`. `outputs` are those in the loss:
-    all, last, last3, or steps such as 2,5. `scale` multiplies its recurrent matrix, which is orthogonal: below 1 the
-    gradient vanishes, above it may explode. `weights` replace that matrix."""
+@dataclass(frozen=True)
+class UnrolledFacts:
+    """The class that is right at each step, and the largest difference between the sums and autograd's gradients."""
+
+    targets: list[int]
+    error: float
+
+
+def unrolled_arrays(subject: Subject, request: Request[Backpropagation]) -> Arrays[UnrolledFacts]:
+    """Returns all factors and terms by output t and step k, their sum, and the shares that truncation drops."""
     assert isinstance(subject.settings, RNNSettings)
-    unrolled = unroll(width, steps, seed, scale, weights, subject.settings.activation, outputs)
+    o, activation = request.options, subject.settings.activation
+    width, steps = o.width, o.steps
+    unrolled = unroll(width, steps, o.seed, o.scale, o.weights, activation, o.outputs)
     times = [str(k) for k in range(1, steps + 1)]
     units, inputs = [f"unit {n}" for n in range(width)], [f"input {n}" for n in range(width)]
     classes = [f"class {n}" for n in range(len(unrolled.output))]
     pairs, square = {"output t": times, "step k": times}, {"unit of h_k": units, "unit of h_k−1": units}
-    shares = np.stack([unrolled.truncated(name) for name in ("recurrent", "input", "bias")])
     axes = {
         "inputs": (unrolled.x, {"step": times, "input": inputs}),
+        "recurrent weights": (unrolled.cell.recurrent.detach(), square),
+        "output weights": (unrolled.output, {"class": classes, "unit": units}),
         "states": (unrolled.states, {"step": ["0", *times], "unit": units}),
         "predictions": (unrolled.predictions, {"step": times, "class": classes}),
         "losses": (unrolled.losses, {"step": times}),
@@ -120,43 +118,9 @@ def show_backpropagation(
         "autograd": (unrolled.autograd["recurrent"], square),
     }
     arrays = {name: NamedArray(values.numpy(), labels) for name, (values, labels) in axes.items()}
+    shares = np.stack([unrolled.truncated(name) for name in ("recurrent", "input", "bias")])
     spans = {"gradient of": ["W_h", "W_x", "b"], "truncated after": [str(span) for span in range(steps)]}
     arrays["dropped"] = NamedArray(shares, spans)
-    by_step = unrolled.terms["recurrent"].sum(dim=0)  # over the outputs
-    panels = {f"k = {k}": matrix(by_step[k - 1].numpy()) for k in range(1, steps + 1)}
-    charts: list[View] = [
-        pair_chart(unrolled, times),
-        HeatmapGrid(
-            title="Terms of ∂E/∂W_h by step, and their sum",
-            note=f"each the sum over the outputs in the loss; the sum is autograd's gradient (to {unrolled.error:.0e})",
-            rows=units,
-            columns=units,
-            x="unit of h_k−1",
-            y="unit of h_k",
-            panels={**panels, "sum": matrix(unrolled.gradients["recurrent"].numpy())},
-            per_row=min(steps + 1, PANELS_PER_ROW),
-            diverging=True,
-        ),
-        Lines(
-            title="What truncation after τ steps cuts off",
-            note="norm of the terms with t − k > τ, relative to the whole gradient",
-            x="τ",
-            y="share of the norm",
-            series=[
-                Series(f"∂E/∂{name}", range(steps), row(line))
-                for name, line in zip(spans["gradient of"], shares, strict=True)
-            ],
-            markers=True,
-            low=0.0,
-        ),
-        size_table(unrolled),
-        Table(
-            title="Truncation after τ steps",
-            note="share of the norm of each gradient that is dropped; terms of opposite sign may drop more than all",
-            columns=("τ", *spans["gradient of"]),
-            rows=[(span, *(f"{100 * share:.1f} %" for share in line)) for span, line in enumerate(shares.T)],
-        ),
-    ]
     notes = [
         f"the sums of the terms differ from autograd's gradients of W_h, W_x, b and V by at most {unrolled.error:.1e}"
     ]
@@ -166,8 +130,58 @@ def show_backpropagation(
         factor = (norms[0] / norms[-1]) ** (1 / last)
         change = "vanishes" if factor < 1 else "grows"
         notes.append(f"on its way back the gradient of J_{last + 1} {change} by a factor of {factor:.3f} per step")
-    details = [] if width * steps > 64 else [numbers_table(unrolled)]
-    return Result("Backpropagation through time, term by term", arrays, charts, notes, details)
+    facts = UnrolledFacts(unrolled.targets.tolist(), unrolled.error)
+    return Arrays("Backpropagation through time, term by term", arrays, facts, notes)
+
+
+def unrolled_charts(arrays: Arrays[UnrolledFacts]) -> Drawing:
+    """Returns how much of each loss reaches each step, the terms by step, what truncation drops, and all numbers."""
+    tensors = {name: torch.from_numpy(array.values) for name, array in arrays.items()}
+    times, units = list(arrays["losses"].axes["step"]), list(arrays["states"].axes["unit"])
+    names, steps, error = list(arrays["dropped"].axes["gradient of"]), len(times), arrays.facts.error
+    shares = arrays["dropped"].values
+    by_step = tensors["terms_recurrent"].sum(dim=0)  # over the outputs
+    panels = {f"k = {k}": matrix(by_step[k - 1].numpy()) for k in range(1, steps + 1)}
+    charts: list[View] = [
+        pair_chart(tensors, times),
+        HeatmapGrid(
+            title="Terms of ∂E/∂W_h by step, and their sum",
+            note=f"each the sum over the outputs in the loss; the sum is autograd's gradient (to {error:.0e})",
+            rows=units,
+            columns=units,
+            x="unit of h_k−1",
+            y="unit of h_k",
+            panels={**panels, "sum": matrix(arrays["sum"].values)},
+            per_row=min(steps + 1, PANELS_PER_ROW),
+            diverging=True,
+        ),
+        Lines(
+            title="What truncation after τ steps cuts off",
+            note="norm of the terms with t − k > τ, relative to the whole gradient",
+            x="τ",
+            y="share of the norm",
+            series=[Series(f"∂E/∂{name}", range(steps), row(line)) for name, line in zip(names, shares, strict=True)],
+            markers=True,
+            low=0.0,
+        ),
+        size_table(tensors),
+        Table(
+            title="Truncation after τ steps",
+            note="share of the norm of each gradient that is dropped; terms of opposite sign may drop more than all",
+            columns=("τ", *names),
+            rows=[(span, *(f"{100 * share:.1f} %" for share in line)) for span, line in enumerate(shares.T)],
+        ),
+    ]
+    few = len(units) * steps <= MAX_NUMBERS
+    return Drawing(charts, [numbers_table(tensors, arrays.facts.targets)] if few else [])
+
+
+implement(
+    Backpropagation,
+    unrolled_arrays,
+    unrolled_charts,
+    {"is not a plain RNN, for which this is shown": lambda subject: not isinstance(subject.settings, RNNSettings)},
+)
 
 
 def unroll(
@@ -260,10 +274,10 @@ def parse_outputs(outputs: str | Sequence[int], steps: int) -> list[int]:
     return numbers
 
 
-def pair_chart(unrolled: UnrolledGradient, times: list[str]) -> Heatmap:
+def pair_chart(tensors: Mapping[str, Tensor], times: list[str]) -> Heatmap:
     """Returns the norms of ∂J_t/∂h_k for each output t in the loss and each step k."""
-    norms = unrolled.arriving.norm(dim=-1)
-    hidden = torch.triu(torch.ones_like(norms), 1).bool() | (unrolled.losses == 0)[:, None]
+    norms = tensors["arriving"].norm(dim=-1)
+    hidden = torch.triu(torch.ones_like(norms), 1).bool() | (tensors["losses"] == 0)[:, None]
     values = norms.masked_fill(hidden, torch.nan).numpy()
     written = [["" if np.isnan(value) else format_number(float(value)) for value in line] for line in values]
     return Heatmap(
@@ -279,14 +293,17 @@ def pair_chart(unrolled: UnrolledGradient, times: list[str]) -> Heatmap:
     )
 
 
-def size_table(unrolled: UnrolledGradient) -> Table:
+def size_table(tensors: Mapping[str, Tensor]) -> Table:
     columns = ("step", "loss", "factor", "product", "∂E/∂h", "term of W_h", "term of W_x", "term of b")
     values = zip(
-        unrolled.losses.tolist(),
-        torch.linalg.matrix_norm(unrolled.factors, ord=2).tolist(),
-        torch.linalg.matrix_norm(unrolled.products[-1], ord=2).tolist(),
-        unrolled.arriving.sum(dim=0).norm(dim=-1).tolist(),
-        *(unrolled.terms[name].sum(dim=0).flatten(1).norm(dim=1).tolist() for name in ("recurrent", "input", "bias")),
+        tensors["losses"].tolist(),
+        torch.linalg.matrix_norm(tensors["factors"], ord=2).tolist(),
+        torch.linalg.matrix_norm(tensors["products"][-1], ord=2).tolist(),
+        tensors["arriving"].sum(dim=0).norm(dim=-1).tolist(),
+        *(
+            tensors[f"terms_{name}"].sum(dim=0).flatten(1).norm(dim=1).tolist()
+            for name in ("recurrent", "input", "bias")
+        ),
         strict=True,
     )
     rows = [(k, *(float(f"{number:.4g}") for number in line)) for k, line in enumerate(values, 1)]
@@ -294,7 +311,7 @@ def size_table(unrolled: UnrolledGradient) -> Table:
     return Table(title="Sizes of the terms", note=note, columns=columns, rows=rows)
 
 
-def numbers_table(unrolled: UnrolledGradient) -> Table:
+def numbers_table(tensors: Mapping[str, Tensor], targets: list[int]) -> Table:
     """Returns every factor and every term with its numbers, from the last output to the first."""
 
     def vector(values: Tensor) -> str:
@@ -303,23 +320,23 @@ def numbers_table(unrolled: UnrolledGradient) -> Table:
     def lines(name: str, values: Tensor) -> list[tuple[Cell, ...]]:
         return [(name if n == 0 else "", vector(line)) for n, line in enumerate(values)]
 
-    steps = len(unrolled.x)
-    rows = lines("W_h", unrolled.cell.recurrent.detach()) + lines("V", unrolled.output)
-    rows += [(f"h_{k}", vector(state)) for k, state in enumerate(unrolled.states)]
+    steps = len(tensors["losses"])
+    rows = lines("W_h", tensors["recurrent weights"]) + lines("V", tensors["output weights"])
+    rows += [(f"h_{k}", vector(state)) for k, state in enumerate(tensors["states"])]
     for k in range(steps, 1, -1):
-        rows += lines(f"∂h_{k}/∂h_{k - 1} = diag(φ') W_h", unrolled.factors[k - 1])
-    for t in (int(index) + 1 for index in torch.nonzero(unrolled.losses).flatten().flip(0)):
-        loss, target = float(unrolled.losses[t - 1]), int(unrolled.targets[t - 1])
-        rows.append((f"ŷ_{t} = softmax(V h_{t})", vector(unrolled.predictions[t - 1])))
+        rows += lines(f"∂h_{k}/∂h_{k - 1} = diag(φ') W_h", tensors["factors"][k - 1])
+    for t in (int(index) + 1 for index in torch.nonzero(tensors["losses"]).flatten().flip(0)):
+        loss, target = float(tensors["losses"][t - 1]), targets[t - 1]
+        rows.append((f"ŷ_{t} = softmax(V h_{t})", vector(tensors["predictions"][t - 1])))
         rows.append((f"J_{t} = −log ŷ_{t}[{target}]", f"{loss:7.4f}"))
         for k in range(t, 0, -1):
             chain = " · ".join(f"∂h_{j}/∂h_{j - 1}" for j in range(t, k, -1))
             formula = f"∂J_{t}/∂h_{t} · {chain}" if chain else f"Vᵀ(ŷ_{t} − y_{t})"
-            rows.append((f"∂J_{t}/∂h_{k} = {formula}", vector(unrolled.arriving[t - 1, k - 1])))
+            rows.append((f"∂J_{t}/∂h_{k} = {formula}", vector(tensors["arriving"][t - 1, k - 1])))
     for k in range(steps, 0, -1):
         name = f"term {k} = Σ_t (∂J_t/∂h_{k} ⊙ φ'(a_{k})) ⊗ h_{k - 1}"
-        rows += lines(name, unrolled.terms["recurrent"][:, k - 1].sum(dim=0))
-    rows += lines("sum of the terms", unrolled.gradients["recurrent"])
-    rows += lines("autograd's ∂E/∂W_h", unrolled.autograd["recurrent"])
+        rows += lines(name, tensors["terms_recurrent"][:, k - 1].sum(dim=0))
+    rows += lines("sum of the terms", tensors["sum"])
+    rows += lines("autograd's ∂E/∂W_h", tensors["autograd"])
     note = "h_k = φ(W_x x_k + W_h h_{k−1} + b), ŷ_t = softmax(V h_t), E = Σ_t J_t"
     return Table(title="All numbers", note=note, columns=("quantity", "values"), rows=rows)

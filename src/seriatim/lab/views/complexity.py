@@ -15,7 +15,7 @@ gradient arrives, and for a recurrence the number of its states that may not be 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,13 +27,14 @@ from torch.utils.flop_counter import flop_registry
 
 from ...core.device import derive, on_meta_device
 from ...core.state import detach
-from ...inspect.result import NamedArray, Result
+from ...inspect.result import Arrays, Drawing, NamedArray
 from ...inspect.subject import Subject
-from ...inspect.views import view
+from ...inspect.views import Request, implement
 from ...nn.backbone import BackboneSettings
 from ...nn.layers import readable_equations
 from ...report.charts import Cell, Lines, Series, Table, View, row
-from .growth import RECURRENT, Pass, find_theory, fit_exponent, format_exponent
+from .catalog import Complexity
+from .growth import RECURRENT, Pass, Theory, find_theory, fit_exponent, format_exponent
 
 SIZES = {"n": (64, 128, 256), "d": (64, 128, 256), "k": (2, 4, 8)}  # each is varied while the others stay
 FIXED = {"n": 64, "d": 64, "k": 3}
@@ -157,20 +158,12 @@ def first_gradient(backbone: nn.Module, elements: int, cut: int | None = None) -
     return float(gradient[0, 0].abs().sum())
 
 
-@view(
-    "complexity",
-    {
-        "is an encoder–decoder; this view shows layers over one sequence": lambda s: s.settings.encoder_decoder,
-        "reads images of one size": lambda s: s.settings.modality is not None,
-    },
-    network=True,
-)
-def show_complexity(subjects: Sequence[Subject]) -> Result:
-    """One layer of each architecture: n, d and k are varied, one at a time; the settings are otherwise the model's."""
+def complexity_arrays(subjects: list[Subject], request: Request[Complexity]) -> Arrays[list[Theory]]:
+    """Returns operations and seconds by n, d and k, their exponents, sequential operations and paths by n; the facts
+    are the theories of the layers."""
     layers = [Layer(subject.label, subject.settings) for subject in subjects]  # type: ignore[arg-type]
     names = [layer.label for layer in layers]
     arrays: dict[str, NamedArray] = {}
-    charts: list[View] = []
     exponents = np.full((len(layers), len(KINDS) + 1, len(SIZES)), np.nan)  # by products of two kinds, and by time
     chains = np.zeros((len(layers), len(SIZES["n"])))
     threads = torch.get_num_threads()
@@ -182,6 +175,7 @@ def show_complexity(subjects: Sequence[Subject]) -> Result:
             for index, layer in enumerate(layers):
                 if name not in layer.varied:
                     continue
+                request.notify(f"{layer.label} over {name}")
                 meters = [layer.measure(FIXED | {name: size}) for size in sizes]
                 flops[index] = np.array([[meter.flops[kind] for meter in meters] for kind in KINDS])
                 seconds[index] = [layer.seconds(TIMED_FIXED | {name: size}) for size in TIMED[name]]
@@ -189,39 +183,56 @@ def show_complexity(subjects: Sequence[Subject]) -> Result:
                     chains[index] = [meter.chain for meter in meters]
                 exponents[index, :2, column] = [fit_exponent(sizes, line) for line in flops[index]]
                 exponents[index, 2, column] = fit_exponent(TIMED[name], seconds[index])
-            labels = [str(size) for size in sizes]
+            labels, timed = ([str(size) for size in values] for values in (sizes, TIMED[name]))
             arrays[f"operations by {name}"] = NamedArray(flops, {"layer": names, "products": KINDS, name: labels})
-            timed = [str(size) for size in TIMED[name]]
             arrays[f"seconds by {name}"] = NamedArray(seconds, {"layer": names, name: timed})
-            series = [
-                Series(f"{layer}, {kind}: {name}^{format_exponent(exponents[i, j, column])}", sizes, row(flops[i, j]),
-                       dashed=j == 1, group=layer)
-                for i, layer in enumerate(names) for j, kind in enumerate(KINDS) if (flops[i, j] > 0).all()
-            ]  # fmt: skip
-            if series:
-                others = ", ".join(f"{other} = {FIXED[other]}" for other in FIXED if other != name)
-                charts.append(
-                    Lines(
-                        title=f"Operations of one layer over {name}",
-                        note=f"{others}; dashed: products with weights",
-                        x=name,
-                        y="operations",
-                        series=series,
-                        log_x=True,
-                        log_y=True,
-                        markers=True,
-                    )
-                )
     finally:
         torch.set_num_threads(threads)
     arrays["exponents"] = NamedArray(exponents, {"layer": names, "of": [*KINDS, "time"], "over": list(SIZES)})
     arrays["chain"] = NamedArray(chains, {"layer": names, "n": [str(n) for n in SIZES["n"]]})
-    paths = [[layer.path(elements) for elements in PATH_ELEMENTS] for layer in layers]
-    lengths = np.array([[np.nan if path is None else path for path in line] for line in paths], np.float64)
+    lengths = np.full((len(layers), len(PATH_ELEMENTS)), np.nan)
+    for line, layer in zip(lengths, layers, strict=True):
+        request.notify(f"paths of {layer.label}")
+        paths = [layer.path(elements) for elements in PATH_ELEMENTS]
+        line[:] = [np.nan if path is None else path for path in paths]
     arrays["path"] = NamedArray(lengths, {"layer": names, "n": [str(n) for n in PATH_ELEMENTS]})
+    notes = [
+        "operations are counted from the products of the equations; a layer of attention also has products with "
+        "weights (projections and feed-forward network: n·d²), which the theory leaves out",
+        "path: layers until a gradient of the last output reaches the first element; of a recurrence its steps; of a "
+        "TCN levels, whose dilation doubles",
+    ]
+    theories = [find_theory(layer.build(FIXED)) for layer in layers]
+    return Arrays("Complexity of one layer", arrays, theories, notes)
+
+
+def complexity_charts(arrays: Arrays[list[Theory]]) -> Drawing:
+    """Returns the operations over each of n, d and k, and the figures beside the theory."""
+    names, exponents = list(arrays["exponents"].axes["layer"]), arrays["exponents"].values
+    charts: list[View] = []
+    for column, (name, sizes) in enumerate(SIZES.items()):
+        flops = arrays[f"operations by {name}"].values
+        series = [
+            Series(f"{layer}, {kind}: {name}^{format_exponent(exponents[i, j, column])}", sizes, row(flops[i, j]),
+                   dashed=j == 1, group=layer)
+            for i, layer in enumerate(names) for j, kind in enumerate(KINDS) if (flops[i, j] > 0).all()
+        ]  # fmt: skip
+        if series:
+            others = ", ".join(f"{other} = {FIXED[other]}" for other in FIXED if other != name)
+            charts.append(
+                Lines(
+                    title=f"Operations of one layer over {name}",
+                    note=f"{others}; dashed: products with weights",
+                    x=name,
+                    y="operations",
+                    series=series,
+                    log_x=True,
+                    log_y=True,
+                    markers=True,
+                )
+            )
     rows: list[tuple[Cell, ...]] = []
-    for index, layer in enumerate(layers):
-        theory = find_theory(layer.build(FIXED))
+    for index, (layer, theory) in enumerate(zip(names, arrays.facts, strict=True)):
         powers = [
             "·".join(
                 f"{name}^{format_exponent(value)}"
@@ -230,20 +241,24 @@ def show_complexity(subjects: Sequence[Subject]) -> Result:
             )
             for line in exponents[index]
         ]
-        chain = " → ".join(str(int(value)) for value in chains[index])
-        path = " → ".join("none" if value is None else str(value) for value in paths[index])
-        rows.append(
-            (layer.label, theory.time, *(power or "–" for power in powers), theory.steps, chain, theory.path, path)
-        )
+        chain = " → ".join(str(int(value)) for value in arrays["chain"].values[index])
+        path = " → ".join("none" if np.isnan(value) else str(int(value)) for value in arrays["path"].values[index])
+        rows.append((layer, theory.time, *(power or "–" for power in powers), theory.steps, chain, theory.path, path))
     columns = (
         "layer", "theory", *KINDS, "time", "sequential", f"measured, n = {' → '.join(map(str, SIZES['n']))}",
         "path", f"measured, n = {' → '.join(map(str, PATH_ELEMENTS))}",
     )  # fmt: skip
     table = Table(title="Complexity of one layer, measured, beside the theory", columns=columns, rows=rows)
-    notes = [
-        "operations are counted from the products of the equations; a layer of attention also has products with "
-        "weights (projections and feed-forward network: n·d²), which the theory leaves out",
-        "path: layers until a gradient of the last output reaches the first element; of a recurrence its steps; of a "
-        "TCN levels, whose dilation doubles",
-    ]
-    return Result("Complexity of one layer", arrays, [*charts, table], notes)
+    return Drawing([*charts, table])
+
+
+implement(
+    Complexity,
+    complexity_arrays,
+    complexity_charts,
+    {
+        "is an encoder–decoder; this view shows layers over one sequence": lambda s: s.settings.encoder_decoder,
+        "reads images of one size": lambda s: s.settings.modality is not None,
+    },
+    network=True,
+)

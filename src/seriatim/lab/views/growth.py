@@ -29,9 +29,10 @@ from torch.utils._pytree import tree_leaves
 
 from ...core.device import derive
 from ...core.errors import SeriatimError
-from ...inspect.result import NamedArray, Result
+from ...inspect.declare import Notify
+from ...inspect.result import Arrays, Drawing, NamedArray
 from ...inspect.subject import Subject
-from ...inspect.views import view
+from ...inspect.views import Request, implement
 from ...models.mlp import WindowMLP
 from ...models.t5 import Attention as RelativeAttention
 from ...models.tcn import CausalConv
@@ -41,19 +42,19 @@ from ...nn.layers import readable_equations
 from ...nn.recurrent import Cell as RecurrentCell
 from ...nn.transformer import SelfAttention
 from ...report.charts import Lines, Series, Table, View, row
+from .catalog import Growth
 
 LENGTHS = tuple(64 << power for power in range(8))  # 64 … 8,192
-BUDGET = 20.0  # seconds for each curve
 MAX_MEMORY = 2**30  # bytes up to which attention that stores its weights is timed
 MIN_REPEATS, MAX_REPEATS = 3, 9
 REPEAT_SECONDS = 0.3  # of all repeats of a pass
 CLOCK_TICK = 1e-3  # seconds: some clocks have no shorter ones
 PASSES = ("forward", "forward and backward")
+UNITS = (("seconds", "milliseconds", 1e3), ("bytes", "megabytes", 1e-6))  # of the charts
 NOTES = {
     "seconds": "time: of one sequence on one core, the median of several passes",
     "bytes": "memory: of the tensors that live at once, without the weights",
 }
-Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -94,48 +95,58 @@ class Curve:
         return np.array([*costs, *[(math.nan, math.nan)] * (count - len(costs))]).T
 
 
-@view(
-    "growth",
-    {"reads images of one size": lambda s: s.settings.modality is not None and not s.settings.encoder_decoder},
-    network=True,
-)
-def show_growth(
-    subjects: Sequence[Subject],
-    *,
-    lengths: str | Sequence[int] | None = None,
-    budget: float = BUDGET,
-    notify: Notify | None = None,
-) -> Result:
-    """Over `lengths` such as 64,128,256; a curve that would need more than `budget` seconds ends earlier."""
-    measured_lengths = parse_lengths(lengths)
+@dataclass(frozen=True)
+class GrowthFacts:
+    """The lengths, and the theory of each curve."""
+
+    lengths: list[int]
+    theories: list[Theory]
+
+
+def growth_arrays(subjects: list[Subject], request: Request[Growth]) -> Arrays[GrowthFacts]:
+    """Returns seconds and bytes (model, pass, length), NaN where they were not measured, and their exponents."""
+    lengths = parse_lengths(request.options.lengths)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        curves = measure_curves(subjects, measured_lengths, budget, notify)
+        curves = measure_curves(subjects, lengths, request.options.budget, request.notify)
     finally:
         torch.set_num_threads(threads)
-    names, columns = [curve.name for curve in curves], [str(n) for n in measured_lengths]
-    arrays: dict[str, NamedArray] = {}
-    exponents: dict[str, np.ndarray] = {}
+    axes = {"model": [curve.name for curve in curves], "pass": PASSES, "length": [str(n) for n in lengths]}
+    costs = {"seconds": [curve.seconds for curve in curves], "bytes": [curve.bytes for curve in curves]}
+    arrays = {
+        name: NamedArray(
+            np.stack([curve.array(cost, len(lengths)) for curve, cost in zip(curves, values, strict=True)]), axes
+        )
+        for name, values in costs.items()
+    }
+    exponents = np.array(
+        [[[fit_exponent(lengths, line) for line in both] for both in arrays[name].values] for name in costs]
+    )
+    axes = {"of": ["time", "memory"], "model": axes["model"], "pass": PASSES}
+    arrays["exponents"] = NamedArray(exponents, axes)
+    notes = [*NOTES.values(), *(curve.stopped for curve in curves if curve.stopped)]
+    facts = GrowthFacts(lengths, [curve.theory for curve in curves])
+    return Arrays("Growth with the length of a sequence", arrays, facts, notes)
+
+
+def growth_charts(arrays: Arrays[GrowthFacts]) -> Drawing:
+    """Returns the costs over the length, and their exponents beside the theory."""
+    facts, names = arrays.facts, list(arrays["seconds"].axes["model"])
     charts: list[View] = []
-    for what, unit, factor in (("seconds", "milliseconds", 1e3), ("bytes", "megabytes", 1e-6)):
-        costs = [curve.seconds if what == "seconds" else curve.bytes for curve in curves]
-        values = np.stack([
-            curve.array(cost, len(columns)) for curve, cost in zip(curves, costs, strict=True)
-        ])  # (curves, 2, lengths)  # fmt: skip
-        arrays[what] = NamedArray(values, {"model": names, "pass": PASSES, "length": columns})
-        exponents[what] = np.array([[fit_exponent(measured_lengths, line) for line in both] for both in values])
+    for (cost, unit, factor), exponents in zip(UNITS, arrays["exponents"].values, strict=True):
         series = []
-        for curve, line, (_, exponent) in zip(curves, values, exponents[what].tolist(), strict=True):
+        for name, theory, line, (_, exponent) in zip(
+            names, facts.theories, arrays[cost].values, exponents.tolist(), strict=True
+        ):
             measured = np.flatnonzero(line[1] > 0)
-            x = [measured_lengths[n] for n in measured]
-            name = f"{curve.name}: n^{format_exponent(exponent)}"
-            dashed = curve.theory is STORED_ATTENTION
-            series.append(Series(name, x, row(factor * line[1][measured]), dashed=dashed))
+            x = [facts.lengths[n] for n in measured]
+            label = f"{name}: n^{format_exponent(exponent)}"
+            series.append(Series(label, x, row(factor * line[1][measured]), dashed=theory == STORED_ATTENTION))
         charts.append(
             Lines(
-                title=f"{'Time' if what == 'seconds' else 'Memory'} over the length n, forward and backward",
-                note=NOTES[what],
+                title=f"{'Time' if cost == 'seconds' else 'Memory'} over the length n, forward and backward",
+                note=NOTES[cost],
                 x="length n",
                 y=unit,
                 series=series,
@@ -144,23 +155,26 @@ def show_growth(
                 markers=True,
             )
         )
-    both = np.stack([exponents["seconds"], exponents["bytes"]])
-    arrays["exponents"] = NamedArray(both, {"of": ["time", "memory"], "model": names, "pass": PASSES})
-    charts.append(theory_table(curves, exponents))
-    notes = [*NOTES.values(), *(curve.stopped for curve in curves if curve.stopped)]
-    return Result("Growth with the length of a sequence", arrays, charts, notes)
+    return Drawing([*charts, theory_table(names, facts.theories, arrays["exponents"].values)])
 
 
-def measure_curves(
-    subjects: Sequence[Subject], lengths: Sequence[int], budget: float, notify: Notify | None = None
-) -> list[Curve]:
+implement(
+    Growth,
+    growth_arrays,
+    growth_charts,
+    {"reads images of one size": lambda s: s.settings.modality is not None and not s.settings.encoder_decoder},
+    network=True,
+)
+
+
+def measure_curves(subjects: Sequence[Subject], lengths: Sequence[int], budget: float, notify: Notify) -> list[Curve]:
     """Returns the curves of all models, measured length by length in turns."""
     curves = [curve for subject in subjects for curve in make_curves(subject, lengths)]
     for before, length in pairwise([0, *lengths]):
         for curve in curves:
             check_limits(curve, lengths, before, length, budget)
         active = [curve for curve in curves if not curve.stopped]
-        if notify is not None and active:
+        if active:
             notify(f"length {length:,}: {', '.join(curve.name for curve in active)}")
         time_curves(active, length)
         for curve in active:
@@ -222,7 +236,7 @@ def check_limits(curve: Curve, lengths: Sequence[int], before: int, length: int,
 
 
 def time_curves(curves: Sequence[Curve], length: int) -> None:
-    """Adds medians; the first passes warm up and tell how often to repeat."""
+    """Adds medians; the first passes warm up and decide the number of repeats."""
     first = [[curve.run.seconds(length, backward) for backward in (False, True)] for curve in curves]
     repeats = [max(MIN_REPEATS, min(MAX_REPEATS, int(REPEAT_SECONDS / max(sum(both), CLOCK_TICK)))) for both in first]
     times: list[list[tuple[float, float]]] = [[] for _ in curves]
@@ -264,17 +278,17 @@ def parse_lengths(lengths: str | Sequence[int] | None) -> list[int]:
     return numbers
 
 
-def theory_table(curves: Sequence[Curve], exponents: dict[str, np.ndarray]) -> Table:
+def theory_table(names: Sequence[str], theories: Sequence[Theory], exponents: np.ndarray) -> Table:
+    """Returns the exponents (2,models,passes) of time and memory beside the theory of each model."""
     columns = (
         "model", "layer", "time", "exponent forward", "with backward", "memory", "memory forward",
         "memory with backward", "sequential steps", "longest path",
     )  # fmt: skip
     rows = []
-    for index, curve in enumerate(curves):
-        seconds, memory = (map(format_exponent, exponents[what][index].tolist()) for what in ("seconds", "bytes"))
-        theory = curve.theory
+    for index, (name, theory) in enumerate(zip(names, theories, strict=True)):
+        seconds, memory = (map(format_exponent, cost[index].tolist()) for cost in exponents)
         cells = (theory.time, *seconds, theory.memory, *memory, theory.steps, theory.path)
-        rows.append((curve.name, theory.layer, *cells))
+        rows.append((name, theory.layer, *cells))
     note = "exponents of n over the longer half of the lengths; theory: of one layer of width d"
     return Table(title="Exponents, measured, beside the theory", note=note, columns=columns, rows=rows)
 

@@ -23,18 +23,19 @@ from torch.nn import functional as F
 
 from ...core.device import derive
 from ...core.errors import SeriatimError
-from ...inspect.result import NamedArray, Result
+from ...inspect.declare import Notify
+from ...inspect.result import Arrays, Drawing, NamedArray
 from ...inspect.subject import Subject
-from ...inspect.views import view
+from ...inspect.views import Request, ignore, implement
 from ...models.mlp import Settings as MLPSettings
 from ...report.charts import Bars, Cell, HeatmapGrid, Lines, Series, Table, View, format_number, matrix, row
+from .catalog import Normalization, Saturation
 from .masked_softmax import parse_row_lengths
 
-LAYERS, MAX_LAYERS = 20, 200
+MAX_LAYERS = 200
 WIDTH, EXAMPLES, CLASSES = 64, 128, 10  # of the stacks
 EPS = 1e-5
 FEATURES = 6  # of the batch that is normalized
-DEFAULT_LENGTHS = (4, 3, 2, 1)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 DRAWS = 64  # batches of each size
 POPULATION = 20_000  # elements by whose statistics batches are judged
@@ -48,22 +49,26 @@ STACKS = {  # name → activation, whether z is normalized, variance of the weig
 }
 
 
+SATURATION_CHARTS = {  # array → title, axis, whether it is logarithmic
+    "size": ("Gradient of the weights of each layer", "norm of ∂loss/∂W", True),
+    "slope": ("Slope of the activation", "mean derivative", False),
+    "spread": ("How different the examples are", "std of z over the examples", True),
+}
+
+
 @dataclass(frozen=True)
 class StackGradients:
     """What each layer of a stack has, the first layer first (L,)."""
 
-    name: str
     sizes: np.ndarray  # ‖∂loss/∂W‖
     slopes: np.ndarray  # mean derivative of the activation
     spreads: np.ndarray  # standard deviation of z over the examples, before a norm
 
 
-@view(
-    "saturation",
-    {"is no plain stack of layers, for which this is shown": lambda s: not isinstance(s.settings, MLPSettings)},
-)
-def show_saturation(subject: Subject, *, layers: str | int = LAYERS, seed: int = 0) -> Result:
-    """Untrained stacks of so many `layers` over random examples: sigmoid with and without batch norm, tanh, relu."""
+def saturation_arrays(subject: Subject, request: Request[Saturation]) -> Arrays[None]:
+    """Returns by network and layer the size of the gradient, the slope of the activation, and the standard deviation
+    of z over the examples."""
+    layers = request.options.layers
     try:
         depth = int(layers)
     except ValueError:
@@ -71,45 +76,52 @@ def show_saturation(subject: Subject, *, layers: str | int = LAYERS, seed: int =
     if not 2 <= depth <= MAX_LAYERS:
         cause = f"a stack of {layers} layers cannot be shown"
         raise SeriatimError("inspect.layers", cause, f"choose one number from 2 to {MAX_LAYERS}")
-    stacks = [stack_gradients(name, depth, seed) for name in STACKS]
-    names, numbers = [stack.name for stack in stacks], [str(n) for n in range(1, depth + 1)]
-    figures = {
-        "size": ("Gradient of the weights of each layer", "norm of ∂loss/∂W", [stack.sizes for stack in stacks], True),
-        "slope": ("Slope of the activation", "mean derivative", [stack.slopes for stack in stacks], False),
-        "spread": ("How different the examples are", "std of z over the examples", [s.spreads for s in stacks], True),
+    stacks = [stack_gradients(name, depth, request.options.seed, request.notify) for name in STACKS]
+    axes = {"network": list(STACKS), "layer": [str(n) for n in range(1, depth + 1)]}
+    lines = {
+        "size": [stack.sizes for stack in stacks],
+        "slope": [stack.slopes for stack in stacks],
+        "spread": [stack.spreads for stack in stacks],
     }
-    arrays, charts = {}, []
-    for name, (title, axis, lines, log) in figures.items():
-        arrays[name] = NamedArray(np.stack(lines), {"network": names, "layer": numbers})
-        series = [Series(stack, range(1, depth + 1), row(line)) for stack, line in zip(names, lines, strict=True)]
+    arrays = {name: NamedArray(np.stack(values), axes) for name, values in lines.items()}
+    plain, normed = (format_number(float(stack.sizes[0] / stack.sizes[-1])) for stack in stacks[:2])
+    notes = [
+        f"the gradient of the first sigmoid layer is {plain} times that of the last, with batch norm {normed} times",
+        f"{EXAMPLES} random examples of {WIDTH} numbers and {CLASSES} classes; weights with variance 1/n, for relu 2/n",
+    ]
+    return Arrays("Sigmoids in deep stacks, and what batch norm does", arrays, None, notes)
+
+
+def saturation_charts(arrays: Arrays[None]) -> Drawing:
+    names = list(arrays["size"].axes["network"])
+    depth = len(arrays["size"].axes["layer"])
+    charts: list[View] = []
+    for name, (title, axis, log) in SATURATION_CHARTS.items():
+        lines = zip(names, arrays[name].values, strict=True)
+        series = [Series(stack, range(1, depth + 1), row(line)) for stack, line in lines]
         charts.append(
             Lines(title=title, note=f"{depth} layers before training", x="layer", y=axis, series=series, log_y=log)
         )
-    rows: list[tuple[Cell, ...]] = [
-        (
-            stack.name,
-            *(
-                format_number(float(value))
-                for value in (stack.sizes[0], stack.sizes[-1], stack.sizes[0] / stack.sizes[-1])
-            ),
-            format_number(float((stack.sizes[0] / stack.sizes[-2]) ** (1 / max(depth - 2, 1)))),
-            round(float(stack.slopes.mean()), 3),
-        )
-        for stack in stacks
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for name, sizes, slopes in zip(names, arrays["size"].values, arrays["slope"].values, strict=True):
+        figures = (sizes[0], sizes[-1], sizes[0] / sizes[-1], (sizes[0] / sizes[-2]) ** (1 / max(depth - 2, 1)))
+        rows.append((name, *(format_number(float(value)) for value in figures), round(float(slopes.mean()), 3)))
     columns = ("network", "first layer", "last layer", "ratio", "factor per layer", "mean slope")
     table = Table(title="Gradients at the first layer and the last", columns=columns, rows=rows)
-    plain, normed = stacks[0], stacks[1]
-    notes = [
-        f"the gradient of the first sigmoid layer is {format_number(float(plain.sizes[0] / plain.sizes[-1]))} times "
-        f"that of the last, with batch norm {format_number(float(normed.sizes[0] / normed.sizes[-1]))} times",
-        f"{EXAMPLES} random examples of {WIDTH} numbers and {CLASSES} classes; weights with variance 1/n, for relu 2/n",
-    ]
-    return Result("Sigmoids in deep stacks, and what batch norm does", arrays, [*charts, table], notes)
+    return Drawing([*charts, table])
 
 
-def stack_gradients(name: str, depth: int, seed: int) -> StackGradients:
+implement(
+    Saturation,
+    saturation_arrays,
+    saturation_charts,
+    {"is no plain stack of layers, for which this is shown": lambda s: not isinstance(s.settings, MLPSettings)},
+)
+
+
+def stack_gradients(name: str, depth: int, seed: int, notify: Notify = ignore) -> StackGradients:
     """Returns what the layers of a stack have at the first step of a training."""
+    notify(f"{name}, {depth} layers")
     kind, normed, variance = STACKS[name]
     generator = torch.Generator().manual_seed(derive(seed, "saturation"))
     a = torch.randn(EXAMPLES, WIDTH, generator=generator, dtype=torch.float64)
@@ -128,7 +140,7 @@ def stack_gradients(name: str, depth: int, seed: int) -> StackGradients:
             slopes.append(float(activation_slope(kind, a.detach()).mean()))
         gradients = torch.autograd.grad(F.cross_entropy(a @ output.T, targets), weights)
     sizes = np.array([float(gradient.norm()) for gradient in gradients])
-    return StackGradients(name, sizes, np.array(slopes), np.array(spreads))
+    return StackGradients(sizes, np.array(slopes), np.array(spreads))
 
 
 def activation_slope(kind: str, a: Tensor) -> Tensor:
@@ -153,14 +165,16 @@ def layer_norm(x: Tensor) -> Tensor:
 # Batch norm and layer norm
 
 
-@view("normalization")
-def show_normalization(subject: Subject, *, lengths: str | Sequence[int] = DEFAULT_LENGTHS, seed: int = 0) -> Result:
-    """Both norms over one batch of random sequences of these `lengths`, and how much the first sequence changes with
-    its neighbors, the size of the batch and padding. The same for every model; γ = 1, β = 0."""
-    counts = parse_row_lengths(lengths)
+NORMS: dict[str, Callable[[Tensor], Tensor]] = {"batch norm": batch_norm, "layer norm": layer_norm}
+
+
+def normalization_arrays(subject: Subject, request: Request[Normalization]) -> Arrays[None]:
+    """Returns the batch and both normalized ones (element, feature), how much the first sequence changes with its batch
+    (norm, case), and the error of the statistics by the size of the batch (norm, elements)."""
+    counts = parse_row_lengths(request.options.lengths)
     if 0 in counts:
         raise SeriatimError("inspect.lengths", "a sequence without elements has nothing to normalize", "as 4,3,2,1")
-    generator = torch.Generator().manual_seed(derive(seed, "normalization"))
+    generator = torch.Generator().manual_seed(derive(request.options.seed, "normalization"))
     centers, scales = torch.linspace(-2, 2, FEATURES), torch.linspace(0.5, 2, FEATURES).flip(0)
 
     def draw(elements: int) -> Tensor:
@@ -168,13 +182,12 @@ def show_normalization(subject: Subject, *, lengths: str | Sequence[int] = DEFAU
 
     sequences = [draw(count) for count in counts]
     x = torch.cat(sequences)
-    norms: dict[str, Callable[[Tensor], Tensor]] = {"batch norm": batch_norm, "layer norm": layer_norm}
-    elements = [f"{s}.{t}" for s, count in enumerate(counts) for t in range(count)]
-    features = [f"feature {n}" for n in range(FEATURES)]
-    values = {"input": x} | {name: norm(x) for name, norm in norms.items()}
-    arrays = {
-        name: NamedArray(cells.numpy(), {"element": elements, "feature": features}) for name, cells in values.items()
+    axes = {
+        "element": [f"{s}.{t}" for s, count in enumerate(counts) for t in range(count)],
+        "feature": [f"feature {n}" for n in range(FEATURES)],
     }
+    values = {"input": x} | {name: norm(x) for name, norm in NORMS.items()}
+    arrays = {name: NamedArray(cells.numpy(), axes) for name, cells in values.items()}
     first, others = counts[0], [draw(count) for count in counts[1:]]
     padded = torch.cat([F.pad(sequence, (0, 0, 0, max(counts) - len(sequence))) for sequence in sequences])
     cases = {
@@ -184,9 +197,9 @@ def show_normalization(subject: Subject, *, lengths: str | Sequence[int] = DEFAU
     }
     changes = np.array([
         [float((norm(batch)[:first] - norm(x)[:first]).square().mean().sqrt()) for batch in cases.values()]
-        for norm in norms.values()
+        for norm in NORMS.values()
     ])  # fmt: skip
-    arrays["change"] = NamedArray(changes, {"norm": list(norms), "case": list(cases)})
+    arrays["change"] = NamedArray(changes, {"norm": list(NORMS), "case": list(cases)})
     population = draw(POPULATION)
     mean, std = population.mean(dim=0), (population.var(dim=0, correction=0) + EPS).sqrt()
     noise = np.zeros((2, len(BATCH_SIZES)))
@@ -194,22 +207,33 @@ def show_normalization(subject: Subject, *, lengths: str | Sequence[int] = DEFAU
         batches = [draw(size) for _ in range(DRAWS)]
         noise[0, column] = rms([batch_norm(batch) - (batch - mean) / std for batch in batches])
         noise[1, column] = rms([layer_norm(batch)[:1] - layer_norm(batch[:1]) for batch in batches])
-    arrays["by batch size"] = NamedArray(noise, {"norm": list(norms), "elements": [str(size) for size in BATCH_SIZES]})
-    labels = [case for case in cases for _ in norms]
+    arrays["by batch size"] = NamedArray(noise, {"norm": list(NORMS), "elements": [str(size) for size in BATCH_SIZES]})
+    notes = [
+        "batch norm takes mean and variance of each feature over all elements of the batch, layer norm of each element "
+        "over its features",
+        "a batch of one element has no variance: batch norm gives zeros, whatever the element is",
+    ]
+    return Arrays("Batch norm and layer norm on the same batch", arrays, None, notes)
+
+
+def normalization_charts(arrays: Arrays[None]) -> Drawing:
+    elements, features = (list(labels) for labels in arrays["input"].axes.values())
+    norms, cases = (list(labels) for labels in arrays["change"].axes.values())
+    changes, noise = arrays["change"].values, arrays["by batch size"].values
     charts: list[View] = [
         HeatmapGrid(
             title="The same batch, normalized over the batch and over the features",
             note="rows are sequence.element; batch norm makes each column standard, layer norm each row",
             rows=elements,
             columns=features,
-            panels={name: matrix(cells.numpy()) for name, cells in values.items()},
+            panels={name: matrix(arrays[name].values) for name in ("input", *norms)},
             per_row=3,
             diverging=True,
         ),
         Bars(
             title="Change of the first sequence when only its batch changes",
-            labels=labels,
-            groups=list(norms) * len(cases),
+            labels=[case for case in cases for _ in norms],
+            groups=norms * len(cases),
             values=row(changes.T.flatten()),
             x="root mean square of the change",
         ),
@@ -230,13 +254,10 @@ def show_normalization(subject: Subject, *, lengths: str | Sequence[int] = DEFAU
         (f"error with {size} elements", *(round(float(v), 4) for v in noise[:, n]))
         for n, size in enumerate(BATCH_SIZES)
     ]
-    table = Table(title="Change of the result", columns=("case", *norms), rows=rows)
-    notes = [
-        "batch norm takes mean and variance of each feature over all elements of the batch, layer norm of each element "
-        "over its features",
-        "a batch of one element has no variance: batch norm gives zeros, whatever the element is",
-    ]
-    return Result("Batch norm and layer norm on the same batch", arrays, charts, notes, [table])
+    return Drawing(charts, [Table(title="Change of the result", columns=("case", *norms), rows=rows)])
+
+
+implement(Normalization, normalization_arrays, normalization_charts)
 
 
 def rms(parts: Sequence[Tensor]) -> float:

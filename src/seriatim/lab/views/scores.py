@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from ...core.device import derive
-from ...inspect.result import NamedArray, Result
+from ...inspect.result import Arrays, Drawing, NamedArray
 from ...inspect.subject import Subject
-from ...inspect.views import view
+from ...inspect.views import Request, implement
 from ...nn.attention import SCORES, Additive, Concat, attention_pool, make_score
 from ...report.charts import HeatmapGrid, Lines, Series, Table, View, matrix, row
+from .catalog import Scores
 
 FORMULAS = {
     "dot": "q·k",
@@ -40,18 +41,27 @@ QUERY = 1.0  # whose weights are drawn as curves
 HIGHEST = 0.2  # weight with the darkest color: most are much smaller
 
 
-@view("scores")
-def show_scores(subject: Subject) -> Result:
-    """The same for every model: which score it uses is one of its settings."""
-    line = torch.linspace(-LINE_END, LINE_END, POINTS, dtype=torch.float64)
-    points = [f"{x:.2f}".replace("-", "−") for x in line.tolist()]
-    names = list(SCORES)
-    weights = score_weights(line, names).numpy()
-    title = "Weights of every attention score over the same queries and keys"
+def score_arrays(subject: Subject, request: Request[Scores]) -> Arrays[None]:
+    """Returns the weights (score, query, key)."""
+    line = point_positions()
+    names, points = list(SCORES), [f"{x:.2f}".replace("-", "−") for x in line.tolist()]
+    axes = {"score": names, "query": points, "key": points}
+    arrays = {"weights": NamedArray(score_weights(line, names).numpy(), axes)}
+    note = "concat has the weights of additive, with C = [A B], and gaussian those of distance"
+    return Arrays("Weights of every attention score over the same queries and keys", arrays, None, [note])
+
+
+def point_positions() -> Tensor:
+    return torch.linspace(-LINE_END, LINE_END, POINTS, dtype=torch.float64)
+
+
+def score_charts(arrays: Arrays[None]) -> Drawing:
+    weights, line = arrays["weights"].values, point_positions()
+    names, points, _ = (list(labels) for labels in arrays["weights"].axes.values())
     panels = {f"{name}: {FORMULAS[name]}": matrix(weights[n]) for n, name in enumerate(names)}
     charts: list[View] = [
         HeatmapGrid(
-            title=title,
+            title=arrays.title,
             note=f"points from {points[0]} to {points[-1]} in one direction, d = {WIDTH}",
             rows=points,
             columns=points,
@@ -74,9 +84,10 @@ def show_scores(subject: Subject) -> Result:
         rows.append((name, FORMULAS[name], points[best], round(float(values[best]), 3), int((values > 0).sum())))
     columns = ("score", "formula", "largest at", "weight", "keys with a weight")
     table = Table(title=f"Weights of the query at {points[query]}", columns=columns, rows=rows)
-    array = NamedArray(weights, {"score": names, "query": points, "key": points})
-    note = "concat has the weights of additive, with C = [A B], and gaussian those of distance"
-    return Result(title, {"weights": array}, charts, [note], [table])
+    return Drawing(charts, [table])
+
+
+implement(Scores, score_arrays, score_charts)
 
 
 def score_weights(line: Tensor, names: list[str]) -> Tensor:
