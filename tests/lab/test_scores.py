@@ -27,7 +27,7 @@ def test_weights_of_every_score(tmp_path: Path) -> None:
         assert (weights >= 0).all()
     for name in KERNELS:  # as the model that is nothing but a kernel
         settings = Settings(name="nadaraya_watson", kernel=name)
-        peer = NadarayaWatson(settings, line[:, None], line[:, None], np.ones(1), 1.0)
+        peer = NadarayaWatson.of(settings, line[:, None], line[:, None], np.ones(1), 1.0)
         assert values[name] == pytest.approx(peer.weights(line[:, None]), abs=1e-12)
     product = np.exp(np.outer(line, line))
     assert values["dot"] == pytest.approx(product / product.sum(axis=1, keepdims=True))
