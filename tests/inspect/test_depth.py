@@ -143,7 +143,7 @@ def test_a_model_before_and_after_training(make_subject: Any) -> None:
     task = subject.task
     encoded = subject.data[1]["validation"].items
     batch = task.collate(encoded, np.arange(len(encoded)))
-    for index, network in enumerate((task.build(), subject.network)):
+    for index, network in enumerate((task.build(subject.data[1].train), subject.network)):
         network.train()
         task.loss(task.forward(network, batch), batch).div(batch.count).backward()
         expected = network.input.resnet.stem.convolution.weight.grad.norm()
