@@ -13,10 +13,14 @@ import torch
 
 from seriatim import api
 from seriatim.core.device import torch_stream
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.formats.midi import KEYS, write_midi
 from seriatim.runs.configure import configure
-from seriatim.tasks.music.task import MusicTask, compose
+from seriatim.tasks.music.task import MusicTask, Pieces, compose
+from seriatim.tasks.predictor import Request
+from seriatim.tasks.reading import prepare
+from seriatim.tasks.values import Splits
+from seriatim.training.objective import TaskObjective
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +33,16 @@ def rolls(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def make_task(rolls: Path, model: str = "gru", width: int = 5, **task: Any) -> MusicTask:
+def make_task(rolls: Path, model: str = "gru", width: int = 5, **task: Any) -> tuple[MusicTask, Splits[Pieces]]:
     settings = {"model": {"name": model, "width": width}, "task": task}
-    return MusicTask.prepare(configure("music", str(rolls), None, settings).task_config())
+    return prepare(MusicTask, configure("music", str(rolls), None, settings).task_config())
 
 
 def test_the_loss_is_the_published_one(rolls: Path) -> None:
     """Summed over the 88 keys, averaged over all frames of the split but the first of each piece."""
-    task = make_task(rolls)
-    network = task.build().double().eval()
-    pieces = task.encoded["test"].inputs
+    task, splits = make_task(rolls)
+    network = task.build(splits.train).double().eval()
+    pieces = splits["test"].items.inputs
     total, frames = 0.0, 0
     for index in range(len(pieces)):
         roll = torch.from_numpy(pieces[index]).double()
@@ -47,19 +51,19 @@ def test_the_loss_is_the_published_one(rolls: Path) -> None:
         losses = -(roll * p.log() + (1 - roll) * (1 - p).log()).sum(dim=1)
         total += float(losses[1:].sum())
         frames += len(roll) - 1
-    metrics = task.evaluate(network.float(), "test")
+    metrics = task.evaluate(network.float(), splits["test"]).metrics
     assert metrics["nll"] == pytest.approx(total / frames, rel=1e-5)
     assert metrics["frames"] == frames
 
 
 def test_training_counts_every_frame_and_no_padding(rolls: Path) -> None:
-    task = make_task(rolls)
-    batch = task.batch(0, 0, 4, 4)
+    task, splits = make_task(rolls)
+    batch = TaskObjective.of(task, splits).batch(0, 0, 4, 4)
     assert batch.mask is not None
     assert batch.count == int(batch.mask.sum())
     assert not batch.inputs[:, 0].any()
     torch.testing.assert_close(batch.inputs[:, 1:], batch.targets[:, :-1])
-    network = task.build()
+    network = task.build(splits.train)
     shifted = task.forward(network, batch)
     spoiled = torch.where(batch.mask[:, :, None], batch.targets, 1 - batch.targets)
     losses = [
@@ -69,28 +73,32 @@ def test_training_counts_every_frame_and_no_padding(rolls: Path) -> None:
 
 
 def test_sequences_are_cut_from_anywhere_in_a_piece(rolls: Path) -> None:
-    task = make_task(rolls, context_length=4)
-    batches = [task.batch(step, 0, 4, 4) for step in range(8)]
+    task, splits = make_task(rolls, context_length=4)
+    objective = TaskObjective.of(task, splits)
+    batches = [objective.batch(step, 0, 4, 4) for step in range(8)]
     assert {batch.targets.shape[1] for batch in batches} == {4}
-    again = [task.batch(step, 0, 4, 4) for step in range(8)]
+    again = [objective.batch(step, 0, 4, 4) for step in range(8)]
+    parts = [objective.batch(3, first, first + 2, 4).targets for first in (0, 2)]
+    assert torch.equal(torch.cat(parts), batches[3].targets)
     assert all(torch.equal(a.targets, b.targets) for a, b in zip(batches, again, strict=True))
     assert task.processor.longest == 4
 
 
 def test_output_biases_and_a_baseline_by_hand(rolls: Path) -> None:
-    task = make_task(rolls)
-    train, test = task.encoded["train"].inputs, task.encoded["test"].inputs
+    task, splits = make_task(rolls)
+    train, test = splits.train.items.inputs, splits["test"].items.inputs
     shares = (train.values.sum(axis=0) + 0.5) / (len(train.values) + 1)
     targets = np.concatenate([test[index][1:] for index in range(len(test))])
     nll = -(targets * np.log(shares) + (1 - targets) * np.log(1 - shares)).sum() / len(targets)
-    assert task.baselines("test")["key frequencies"]["nll"] == pytest.approx(nll, rel=1e-5)
-    assert np.allclose(task.build().head.bias.detach().sigmoid().numpy(), shares, atol=1e-6)
+    assert task.baselines(splits, ["test"])["test"]["key frequencies"]["nll"] == pytest.approx(nll, rel=1e-5)
+    assert np.allclose(task.build(splits.train).head.bias.detach().sigmoid().numpy(), shares, atol=1e-6)
 
 
 @pytest.mark.parametrize("model", ["gru", "tcn", "gpt"])
 def test_pieces_are_sampled_frame_by_frame_from_the_model(rolls: Path, model: str) -> None:
     """With the sampled frames as inputs, the model gives them the probabilities that they were sampled with."""
-    network = make_task(rolls, model, width=8).build()
+    task, splits = make_task(rolls, model, width=8)
+    network = task.build(splits.train)
     roll = compose(network, 2, 12, seed=3)
     assert roll.shape == (2, 12, KEYS)
     assert np.array_equal(roll, compose(network, 2, 12, seed=3))
@@ -103,10 +111,24 @@ def test_pieces_are_sampled_frame_by_frame_from_the_model(rolls: Path, model: st
 
 
 def test_a_model_with_a_limited_context_reads_and_composes_beyond_it(rolls: Path) -> None:
-    task = make_task(rolls, "gpt", width=8, context_length=6)
-    network = task.build()
-    assert np.isfinite(task.evaluate(network, "test")["nll"])
+    task, splits = make_task(rolls, "gpt", width=8, context_length=6)
+    network = task.build(splits.train)
+    assert np.isfinite(task.evaluate(network, splits["test"]).metrics["nll"])
     assert compose(network, 1, 20).shape == (1, 20, KEYS)
+
+
+def test_a_sample_has_evenly_spaced_pieces_and_a_shorter_composition(rolls: Path) -> None:
+    task, splits = make_task(rolls)
+    network, train = task.build(splits.train), splits.train
+    frames = [len(train.items.inputs[index]) for index in range(len(train.items))]
+    sampled = task.sample_split(train, sum(frames) // 2)
+    assert len(sampled.items) == len(frames) // 2
+    assert str(sampled.rows.locations[0]) == str(train.rows.locations[0])
+    part, whole = task.evaluate(network, sampled), task.evaluate(network, train)
+    assert part.metrics["frames"] == sum(len(sampled.items.inputs[n]) - 1 for n in range(len(sampled.items)))
+    assert (len(part.outputs), len(whole.outputs)) == (64, 160)
+    np.testing.assert_array_equal(part.outputs, whole.outputs[:64])
+    assert task.sample(part) == task.sample(whole)
 
 
 def test_bidirectional_models_are_refused(rolls: Path) -> None:
@@ -135,7 +157,7 @@ def test_a_run_composes_midi(run: Any, rolls: Path) -> None:
 
 
 def test_a_composition_continues_an_opening(run: Any, rolls: Path) -> None:
-    opening = run.task.read(str(rolls / "03.mid"))["roll"][0]
+    opening = run.task.read(str(rolls / "03.mid"), Diagnostics())["roll"][0]
     [piece] = run.compose(str(rolls / "03.mid"), frames=8)
     assert piece["frames"] == len(opening) + 8
     assert run.predictor.charts("compose", None, None, [piece])[0].frames == piece["frames"]
@@ -147,6 +169,12 @@ def test_pieces_are_scored(run: Any, rolls: Path) -> None:
     assert scores[0]["nll"] < scores[1]["nll"]
     with pytest.raises(SeriatimError, match="a roll of the shape"):
         run.score([np.zeros((5, 3))])
+    for name in ("score", "compose"):
+        with pytest.raises(SeriatimError) as caught:
+            run.predictor.execute(Request(name, [str(rolls / "00.mid")], paths=False))
+        assert caught.value.code == "input.path"
+    sent = run.predictor.execute(Request("score", [np.zeros((5, KEYS), np.float32)], paths=False)).predictions()
+    assert sent[0]["nll"] == scores[0]["nll"]
     assert api.evaluate(run.path, data=str(rolls / "00.mid"))["frames"] == 9
 
 

@@ -9,9 +9,9 @@ frame of each piece is not evaluated. Composed pieces are sampled key by key fro
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -27,18 +27,28 @@ from ...data.formats.midi import KEYS, LOWEST, Midi, find_notes, round_half_up, 
 from ...data.music import ROLE, ROLL
 from ...data.schema import Schema
 from ...data.sequences import Sequences
-from ...data.source import DataInput, Source
+from ...data.source import Source
 from ...data.split import Fractions, SplitPolicy
 from ...nn.backbone import BackboneSettings
 from ...nn.layers import NumberInput
 from ...nn.network import Network, StepHead, as_float32, assemble
 from ...report.charts import PianoRoll, View
-from ..batching import Batch, evenly_spaced
-from ..capability import Record, capability
-from ..old import Metrics, Output
-from ..old import OldTask as Task
+from ..base import (
+    Batch,
+    Encoded,
+    Evaluation,
+    Metrics,
+    Output,
+    Processor,
+    Progress,
+    Split,
+    Splits,
+    Task,
+    TaskConfig,
+)
+from ..capability import Call, Record, capability
 from ..predictor import Predictions, Predictor, Usage
-from ..processor import Encoded, Processor, TaskConfig, Tokenizers
+from ..processor import Tokenizers
 from .spec import COMPOSE, SCORE, SPEC, ComposeSettings, MusicSettings
 
 SHOWN_FRAMES = 160  # of a piece in the report
@@ -118,47 +128,55 @@ def to_rolls(pieces: Dataset, step: float, diagnostics: Diagnostics) -> Dataset:
     return replace(pieces, columns={**pieces.columns, ROLE: (column,)}).take(np.flatnonzero(long_enough))
 
 
+@dataclass(frozen=True, eq=False)
+class Pieces(Encoded):
+    """Piano rolls.
+
+    Args:
+        inputs: The frames of each piece (frames,88).
+        composed: The number of frames that the model composes with an evaluation.
+    """
+
+    composed: int = SHOWN_FRAMES
+
+
 @dataclass(frozen=True)
-class MusicProcessor(Processor[Encoded]):
+class MusicProcessor(Processor[Pieces]):
     """Knows the longest training sequence, for models with a limited context."""
 
     longest: int
 
     @classmethod
-    def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
+    def fit(cls, train: Dataset, config: TaskConfig[Any], pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
         longest, limit = max(map(len, train[ROLE])), config.task.context_length
         return cls(longest if limit is None else min(longest, limit))
 
-    def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> Encoded:
-        return Encoded(Sequences.of(dataset[ROLE], width=KEYS))
+    def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> Pieces:
+        return Pieces(Sequences.of(dataset[ROLE], width=KEYS))
 
 
 # Prediction
 
 
-class MusicPredictor(Predictor):
+class MusicPredictor(Predictor["MusicTask"]):
     """Scores pieces, and composes new ones."""
 
-    task: MusicTask
     file_extensions = (".mid",)
 
     @capability(SCORE)
-    def score(self, dataset: Dataset, options: Settings) -> list[Record]:
-        records = []
-        for row in range(len(dataset)):
-            metrics = self.task.with_rows(dataset.take(np.array([row]))).evaluate(self.network, "test")
-            frames = int(metrics["frames"])
-            records.append({"nll": metrics["nll"], "frames": frames, "piece": str(dataset.locations[row])})
-        return records
+    def score(self, call: Call[Settings]) -> Iterator[Record]:
+        pieces = self.task.encode(call.rows, call.diagnostics).inputs
+        for number, location in enumerate(call.rows.locations):
+            metrics = frame_metrics(*read_totals(self.network, pieces[number]).tolist())
+            yield {"nll": metrics["nll"], "frames": int(metrics["frames"]), "piece": str(location)}
 
     @capability(COMPOSE)
-    def compose(self, dataset: Dataset, options: ComposeSettings) -> list[Record]:
-        records = []
-        for opening in list(dataset[ROLE]) or [np.zeros((0, KEYS), np.float32)]:
+    def compose(self, call: Call[ComposeSettings]) -> Iterator[Record]:
+        options = call.options
+        for opening in list(call.rows[ROLE]) or [np.zeros((0, KEYS), np.float32)]:
             composed = compose(self.network, 1, options.frames, options.temperature, options.seed, opening)[0]
             roll = np.concatenate([opening, composed])
-            records.append({"notes": [list(note) for note in find_notes(roll)], "frames": len(roll)})
-        return records
+            yield {"notes": [list(note) for note in find_notes(roll)], "frames": len(roll)}
 
     def format_file(self, extension: str, predictions: Predictions) -> bytes:
         """Returns a composed piece as a MIDI file."""
@@ -233,30 +251,33 @@ def context_of(network: nn.Module) -> int | None:
 # The task
 
 
-class MusicTask(Task[Encoded]):
+class MusicTask(Task[MusicSettings, MusicProcessor, Pieces, np.ndarray]):
     spec = SPEC
     split_policy = ByPiece()
     processor_type = MusicProcessor
     predictor_type = MusicPredictor
     unit = "frames"
-    settings: MusicSettings
-    processor: MusicProcessor
 
     # Data
 
     @classmethod
-    def read_training_data(
-        cls, source: Source, config: TaskConfig, diagnostics: Diagnostics, like: Dataset | None = None
-    ) -> Dataset:
-        return to_rolls(super().read_training_data(source, config, diagnostics, like), config.task.step, diagnostics)
+    def schema_for(cls, schema: Schema, config: TaskConfig[MusicSettings], training: bool) -> Schema:
+        """Returns the pieces alone of further data."""
+        return schema if training else schema.inputs()
 
-    def read(
-        self, source: DataInput, schema: Schema | None = None, columns: Mapping[str, str] | None = None
+    @classmethod
+    def clean(
+        cls,
+        rows: Dataset,
+        source: Source,
+        config: TaskConfig[MusicSettings],
+        diagnostics: Diagnostics,
+        predicting: bool,
     ) -> Dataset:
-        rows = super().read(source, self.schema.inputs(), columns)
-        return to_rolls(rows, self.settings.step, Diagnostics())
+        rows = super().clean(rows, source, config, diagnostics, predicting)
+        return to_rolls(rows, config.task.step, Diagnostics() if predicting else diagnostics)
 
-    def read_own_data(self, data_dir: str | None = None) -> Dataset:
+    def read_own_data(self, diagnostics: Diagnostics, data_dir: str | None = None) -> Dataset:
         """Returns no pieces: a composition without an opening begins in silence."""
         return Dataset("no opening", {ROLE: (Column(ROLE, ROLL, ROLL.store([])),)}, np.empty(0, dtype=object))
 
@@ -271,90 +292,91 @@ class MusicTask(Task[Encoded]):
             model, inputs, inputs.width, self.processor.longest, lambda backbone: StepHead(backbone.width, KEYS)
         )
 
-    def initialize(self, network: nn.Module) -> None:
+    def initialize(self, network: nn.Module, train: Split[Pieces]) -> None:
         """Sets the output biases so that each key is predicted as often as it sounds in training."""
-        shares = key_shares(self.encoded["train"].inputs.values)
+        shares = key_shares(all_frames(train.items).values)
         with torch.no_grad():
             bias = network.get_submodule("head").get_parameter("bias")
             bias.copy_(torch.from_numpy(np.log(shares / (1 - shares))))
 
     # Training
 
-    def batch(self, step: int, first: int, last: int, batch_size: int) -> Batch:
+    def training_batch(self, train: Pieces, chosen: np.ndarray, share: slice, step: int) -> Batch:
         """Returns whole pieces, or `context_length` frames from anywhere in each."""
         length = self.settings.context_length
         if length is None:
-            return super().batch(step, first, last, batch_size)
-        draws = numpy_stream(self.config.seed, "crop", step).random(batch_size)
-        pieces = [self.encoded["train"].inputs[row] for row in self.sampler.items(step, batch_size).tolist()]
+            return self.collate(train, chosen[share])
+        draws = numpy_stream(self.config.seed, "crop", step).random(len(chosen))
+        pieces = [train.inputs[row] for row in chosen.tolist()]
         starts = [int(draw * (max(len(roll) - length, 0) + 1)) for draw, roll in zip(draws, pieces, strict=True)]
-        cropped = [roll[start : start + length] for start, roll in zip(starts, pieces, strict=True)][first:last]
+        cropped = [roll[start : start + length] for start, roll in zip(starts, pieces, strict=True)][share]
         return shift_frames(*Sequences.of(cropped, width=KEYS).padded(np.arange(len(cropped))))
 
-    def collate(self, encoded: Encoded, items: np.ndarray) -> Batch:
-        return shift_frames(*encoded.inputs.padded(items))
+    def collate(self, items: Pieces, chosen: np.ndarray) -> Batch:
+        return shift_frames(*items.inputs.padded(chosen))
 
-    def forward(self, network: Network, batch: Batch, state: State = None) -> Output:
+    def forward(self, network: Network, batch: Batch, state: State = None) -> Output[Tensor]:
         """Returns scores (B,T,88) of each key."""
         scores, _ = network(batch.inputs, batch.mask)
         return Output(as_float32(scores))
 
-    def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
+    def loss(self, output: Output[Tensor], batch: Batch, smoothing: float = 0.0) -> Tensor:
         losses = F.binary_cross_entropy_with_logits(output.scores, batch.targets, reduction="none").sum(dim=-1)
         return losses.sum() if batch.mask is None else torch.where(batch.mask, losses, 0.0).sum()
 
     # Evaluation
 
-    @torch.inference_mode()
-    def evaluate(self, network: nn.Module, split: str = "validation", limit: int | None = None) -> Metrics:
-        rolls = self.require_split(split).inputs
-        count, frames = len(rolls), max(len(rolls.values), 1)
-        if limit is not None and frames > limit:
-            count = max(int(limit / frames * count), 1)
-        totals = np.zeros(4)
-        for piece in evenly_spaced(len(rolls), count).tolist():
-            batch = shift_frames(rolls[piece][None])
-            scores = as_float32(read_piece(network, batch.inputs))[:, 1:].cpu()  # the first frame is not evaluated
-            targets = batch.targets[:, 1:]
-            nll = float(F.binary_cross_entropy_with_logits(scores, targets, reduction="none").sum(dim=-1).sum())
-            correct = float(((scores > 0) & (targets > 0)).sum())
-            sounding = float(((scores > 0) | (targets > 0)).sum())
-            totals += [nll, targets.shape[1], correct, sounding]
-        return frame_metrics(*totals.tolist())
+    def row_sizes(self, rows: Dataset) -> np.ndarray:
+        """Returns the number of frames of each piece."""
+        return np.fromiter(map(len, rows[ROLE]), np.int64, len(rows))
 
-    def baselines(self, split: str) -> dict[str, Metrics]:
+    def sample_split(self, split: Split[Pieces], limit: int | None = None) -> Split[Pieces]:
+        """Returns evenly spaced pieces, with which a shorter one is composed."""
+        sampled = super().sample_split(split, limit)
+        return replace(sampled, items=replace(sampled.items, composed=SAMPLED_FRAMES))
+
+    def evaluate(
+        self, network: nn.Module, split: Split[Pieces], progress: Progress | None = None
+    ) -> Evaluation[Pieces, np.ndarray]:
+        """Returns the metrics of a split, and a composed piece (frames,88)."""
+        pieces = split.items.inputs
+        totals = sum((read_totals(network, pieces[piece]) for piece in range(len(pieces))), np.zeros(4))
+        composed = compose(network, 1, split.items.composed, seed=self.config.seed)[0]
+        return Evaluation(split, frame_metrics(*totals.tolist()), composed)
+
+    def baselines(self, splits: Splits[Pieces], names: Sequence[str]) -> dict[str, dict[str, Metrics]]:
         """Predicts each key by how often it sounds, and by how often it goes on or begins after the frame before."""
-        if "train" not in self.encoded:
-            return {}
-        train = self.encoded["train"].inputs
+        train = all_frames(splits.train.items)
         before, after = consecutive_frames(train)
         stays = ((before * after).sum(axis=0) + 0.5) / (before.sum(axis=0) + 1)
         begins = (((1 - before) * after).sum(axis=0) + 0.5) / ((1 - before).sum(axis=0) + 1)
-        previous, targets = consecutive_frames(self.encoded[split].inputs)
-        probabilities = {
-            "key frequencies": np.broadcast_to(key_shares(train.values), targets.shape),
-            "frame before": np.where(previous > 0, stays, begins),
-        }
-        metrics = {}
-        for name, p in probabilities.items():
-            nll = -float(np.where(targets > 0, np.log(p), np.log1p(-p)).sum(dtype=np.float64))
-            correct, sounding = ((p > 0.5) & (targets > 0)).sum(), ((p > 0.5) | (targets > 0)).sum()
-            metrics[name] = frame_metrics(nll, float(len(targets)), float(correct), float(sounding))
+        metrics: dict[str, dict[str, Metrics]] = {}
+        for split in names:
+            previous, targets = consecutive_frames(all_frames(splits[split].items))
+            probabilities = {
+                "key frequencies": np.broadcast_to(key_shares(train.values), targets.shape),
+                "frame before": np.where(previous > 0, stays, begins),
+            }
+            metrics[split] = {}
+            for name, p in probabilities.items():
+                nll = -float(np.where(targets > 0, np.log(p), np.log1p(-p)).sum(dtype=np.float64))
+                correct, sounding = ((p > 0.5) & (targets > 0)).sum(), ((p > 0.5) | (targets > 0)).sum()
+                metrics[split][name] = frame_metrics(nll, float(len(targets)), float(correct), float(sounding))
         return metrics
 
-    def views(self, predictor: Predictor, split: str) -> list[View]:
+    def views(self, evaluation: Evaluation[Pieces, np.ndarray]) -> list[View]:
         rolls = {
-            "A piece of the data": self.encoded[split].inputs[0][:SHOWN_FRAMES],
-            "A piece that the model composed": compose(predictor.network, 1, SHOWN_FRAMES, seed=self.config.seed)[0],
+            "A piece of the data": evaluation.split.items.inputs[0][:SHOWN_FRAMES],
+            "A piece that the model composed": evaluation.outputs,
         }
         return [
             PianoRoll(title=title, notes=tuple(find_notes(roll)), frames=len(roll)) for title, roll in rolls.items()
         ]
 
-    def sample(self, network: nn.Module) -> str:
-        """Returns the chords of a composed piece by the names of their notes."""
-        roll = compose(network, 1, SAMPLED_FRAMES, seed=self.config.seed)[0]
-        return " | ".join(" ".join(map(note_name, np.flatnonzero(frame).tolist())) or "–" for frame in roll)
+    def sample(self, evaluation: Evaluation[Pieces, np.ndarray]) -> str:
+        """Returns the chords of the composed piece by the names of their notes."""
+        chords = (" ".join(map(note_name, np.flatnonzero(frame).tolist())) for frame in evaluation.outputs)
+        return " | ".join(chord or "–" for chord in itertools.islice(chords, SAMPLED_FRAMES))
 
 
 def shift_frames(rolls: np.ndarray, mask: np.ndarray | None = None) -> Batch:
@@ -374,6 +396,18 @@ def read_piece(network: nn.Module, inputs: Tensor) -> Tensor:
     return torch.cat([network(part.to(device))[0] for part in parts], dim=1)
 
 
+@torch.inference_mode()
+def read_totals(network: nn.Module, roll: np.ndarray) -> np.ndarray:
+    """Returns sums over a piece: nats, frames, keys that sound as predicted, keys that sound or are predicted."""
+    batch = shift_frames(roll[None])
+    scores = as_float32(read_piece(network, batch.inputs))[:, 1:].cpu()  # the first frame is not evaluated
+    targets = batch.targets[:, 1:]
+    nll = float(F.binary_cross_entropy_with_logits(scores, targets, reduction="none").sum(dim=-1).sum())
+    correct = float(((scores > 0) & (targets > 0)).sum())
+    sounding = float(((scores > 0) | (targets > 0)).sum())
+    return np.array([nll, targets.shape[1], correct, sounding])
+
+
 def frame_metrics(nll: float, frames: float, correct: float, sounding: float) -> Metrics:
     """Returns the metrics; accuracy is the share of keys that sound or are predicted for which both hold (Bay 2009)."""
     mean = nll / max(frames, 1.0)
@@ -383,6 +417,11 @@ def frame_metrics(nll: float, frames: float, correct: float, sounding: float) ->
 def key_shares(frames: np.ndarray) -> np.ndarray:
     """Returns how often each key sounds (88,), never quite 0 or 1."""
     return ((frames.sum(axis=0, dtype=np.float64) + 0.5) / (len(frames) + 1)).astype(np.float32)
+
+
+def all_frames(pieces: Pieces) -> Sequences:
+    """Returns the frames of a whole split, which lie one behind the other."""
+    return cast(Sequences, pieces.inputs)
 
 
 def consecutive_frames(rolls: Sequences) -> tuple[np.ndarray, np.ndarray]:
