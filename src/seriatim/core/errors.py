@@ -57,7 +57,7 @@ class Diagnostics:
             self.on_note(text)
 
     def guess(self, text: str) -> None:
-        """Records a guess that may be wrong: a note, or a Python warning if nobody receives the notes."""
+        """Records a guess that may be wrong: a note, or a Python warning if there is no `on_note`."""
         self.note(text)
         if self.on_note is None:
             warnings.warn(text, UserWarning, stacklevel=3)

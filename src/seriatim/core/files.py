@@ -125,7 +125,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 def atomic_folder(path: str | Path) -> Iterator[Path]:
     """Yields a temporary folder that is synced and renamed to `path` at the end; its files need not be atomic.
 
-    If `path` exists, it is `path`.old for a moment: whoever replaces folders looks there too.
+    An existing `path` is renamed to `path`.old for a moment; readers that survive a crash look there too.
     """
     path = Path(path)
     with write_errors(path):
@@ -149,7 +149,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
 
 def _make_folder(path: Path) -> None:
-    """Makes a folder and those above it, on the disk too, unless they exist."""
+    """Makes a folder and its parents unless they exist, and syncs them to the disk."""
     if not path.is_dir():
         _make_folder(path.parent)
         path.mkdir(exist_ok=True)

@@ -65,7 +65,7 @@ class Limit:
 
 
 DECOMPRESSED_BYTES = Limit(
-    "DECOMPRESSED_BYTES", 1 << 36, "bytes when decompressed", "a compressed file, or an archive in all"
+    "DECOMPRESSED_BYTES", 1 << 36, "bytes when decompressed", "a compressed file, or all files of an archive"
 )
 COMPRESSION_RATIO = Limit(
     "COMPRESSION_RATIO", 200, "times the bytes of the compressed file", "what decompresses to more than 64 MiB"
@@ -82,7 +82,7 @@ COLUMNS = Limit("COLUMNS", 100_000, "columns", "a table, or the members of a JSO
 CELLS = Limit("CELLS", 500_000_000, "cells", "all rows of a table that is read into memory, or of its Parquet file")
 JSON_DEPTH = Limit("JSON_DEPTH", 100, "levels of nested lists and objects", "JSON")
 DIGITS = Limit("DIGITS", 4_300, "digits of a whole number", "JSON")
-LABELS = Limit("LABELS", 1_000_000, "different labels", "the classes that a model tells apart")
+LABELS = Limit("LABELS", 1_000_000, "different labels", "the classes of a model")
 IMAGE_PIXELS = Limit("IMAGE_PIXELS", 178_000_000, "pixels", "an image, whatever `task.images.max_megapixels` is")
 MIDI_EVENTS = Limit("MIDI_EVENTS", 1_000_000, "events, by its size", "a MIDI file")
 FRAMES = Limit("FRAMES", 1_000_000, "frames", "a piece of music")

@@ -38,7 +38,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class ExampleScores:
-    """What each example contributes to a metric, by which two models are compared on the same examples.
+    """What each example contributes to a metric; two models are compared on the same examples by it.
 
     Args:
         kind: How sums over the examples give the metric. "mean": of the values (n,1). "ratio": of two sums (n,2).
@@ -194,7 +194,9 @@ def format_metric(name: str, value: object, extra_digits: int = 0) -> str:
     digits = max(min(metric.digits, MAX_DIGITS - integer_digits) + extra_digits, 0)
     if metric.direction == "higher" and size < 0.5 * 10**-digits:
         return format_decimals(0.0, digits)  # a tiny score is 0; of a tiny error the digits matter
-    return format_decimals(value, digits, 1 if metric.digits == 1 else MIN_SIGNIFICANT)  # BLEU has no more to tell
+    return format_decimals(
+        value, digits, 1 if metric.digits == 1 else MIN_SIGNIFICANT
+    )  # more digits of BLEU mean nothing
 
 
 def describe_metric(name: str, value: object) -> str:

@@ -93,7 +93,7 @@ class BlockParser:
             pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
         )
         if any(table[name].null_count for name in self.names):
-            raise pa.ArrowInvalid("a cell is null or missing")  # the format tells which
+            raise pa.ArrowInvalid("a cell is null or missing")  # the format reports which
         return {name: table[name].combine_chunks() for name in self.names}
 
     def text_lines(self, data: bytes) -> Cells:

@@ -85,8 +85,8 @@ def remove_entries(max_bytes: int | None = None, max_age: float | None = None) -
     """Removes entries, those not used for the longest time first, and returns them.
 
     Args:
-        max_bytes: Bytes that may stay in all; None for any number.
-        max_age: Days since the last use after which an entry is removed; None for any number.
+        max_bytes: Largest total size in bytes; None for any.
+        max_age: Days an entry is kept after its last use; None for any number.
     """
     remaining = cache_entries()
     total, removed = sum(entry.size for entry in remaining), []

@@ -134,7 +134,7 @@ def check_data(
         target: The columns of the target.
         encoding: Of the files.
         data_dir: The folder of catalogue data sets.
-        policies: Task → how it divides rows, to tell what only held-out rows have.
+        policies: Task → split policy, to find what only held-out rows contain.
         fractions: Task → its fractions, if they are not 0.8, 0.1, 0.1.
     """
     from .catalogue import find_entry
@@ -206,7 +206,7 @@ def check_data(
 def _read_and_check(
     source: Source, schema: Schema, overrides: Mapping[str, str], options: ReadOptions
 ) -> tuple[dict[str, Dataset], Diagnostics]:
-    """Returns the rows by split, as far as they can be read, and their problems."""
+    """Returns the readable rows by split, and the problems of the others."""
     diagnostics = Diagnostics()
     datasets = _read_all(source, schema, overrides, options, diagnostics)
     for dataset in datasets.values():
@@ -220,7 +220,7 @@ def _read_and_check(
 def _read_all(
     source: Source, schema: Schema, overrides: Mapping[str, str], options: ReadOptions, diagnostics: Diagnostics
 ) -> dict[str, Dataset]:
-    """Returns the rows by split, as far as they can be read; bytes that cannot be decoded are replaced.
+    """Returns the readable rows by split; bytes that cannot be decoded are replaced.
 
     A source without predefined splits is one, "train".
     """

@@ -21,7 +21,7 @@ from .disk import Locations
 from .tokenizers import BERT_SPECIAL_TOKENS
 
 BLOCK_COLUMN = "block"  # the column of plain text that is read by blocks
-SAMPLED_CHARACTERS = 1 << 20  # at the beginning of a data set, by which its layout is detected
+SAMPLED_CHARACTERS = 1 << 20  # read from the beginning of a data set to detect its layout
 MIN_LINES = 20  # lines followed by another, for a decision on how lines end
 MAX_SENTENCES = 1_000  # of a document; a longer one counts as several, so that memory is bounded
 UNKNOWN = BERT_SPECIAL_TOKENS["unk"]

@@ -23,7 +23,7 @@ Span = tuple[str, int, int]  # type, first word, end (exclusive)
 PREFIXES: dict[str, str] = {"bio": "BI", "iob1": "BI", "iobes": "BIES", "bilou": "BILU"}
 OUTSIDE = "O"
 UNNAMED = "_"  # the type of a bare B or I
-IOBES_PREFIX = {"L": "E", "U": "S"}  # prefixes of BILOU → those of IOBES
+IOBES_PREFIX = {"L": "E", "U": "S"}  # BILOU prefix → IOBES prefix
 
 
 def parse_tag(tag: str) -> tuple[str, str] | None:
@@ -157,7 +157,7 @@ def write_tags(spans: Iterable[Span], length: int, scheme: str) -> list[str]:
 
 
 def repair_tags(tags: Sequence[str], scheme: str) -> list[str]:
-    """Returns well-formed tags of the same entities; well-formed tags (except those of IOB1) are not changed."""
+    """Returns well-formed tags of the same entities; well-formed tags (except IOB1) are not changed."""
     return write_tags(find_spans(tags), len(tags), scheme)
 
 

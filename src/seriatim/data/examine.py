@@ -178,7 +178,7 @@ class TextStatistics:
     first_controls: list[int] = field(default_factory=list)  # the numbers of the first texts with them
     replacements: int = 0
     duplicates: int = 0
-    sampled: int = 1  # one text in so many is compared
+    sampled: int = 1  # every n-th text is compared
     characters: Counter[str] = field(default_factory=Counter)
     word_counts: Counter[str] = field(default_factory=Counter)
     repeated: Counter[str] = field(default_factory=Counter)
@@ -327,7 +327,7 @@ def _examine_column(
     further: Sequence[Column],
     diagnostics: Diagnostics,
 ) -> ColumnReport:
-    """Returns what a column holds. `held_out` tells its rows of other splits, `further` are the columns of others."""
+    """Returns a summary of a column. `held_out`: this column in the other splits; `further`: the other columns."""
     facts: dict[str, str] = {"column": f"{column.name}, {column.kind.name}"}
     if empty := int((column.sizes == 0).sum()):
         facts["empty"] = f"{empty:,}"
@@ -463,7 +463,7 @@ def _warn_about_labels(report: DataReport, column: Column) -> None:
 
 
 def _compare_texts(report: DataReport, dataset: Dataset, schema: Schema) -> None:
-    """Warns about rows whose two texts are equal, of which one is empty, or of which one is much longer."""
+    """Warns about rows with two equal texts, with an empty text, or with one text much longer than the other."""
     inputs = [c for c in dataset.columns.get(schema.input_role, ()) if c.kind is TEXT]
     targets = [c for c in dataset.columns.get(schema.target_role or "", ()) if c.kind is TEXT]
     if len(inputs) == 2:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from .formats.midi import Midi
 
-ROLE = "roll"  # the role by which the schema of music is recognized
+ROLE = "roll"  # identifies the schema of music
 
 
 def _parse(cell: Cell) -> Midi | np.ndarray:

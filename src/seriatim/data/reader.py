@@ -21,7 +21,7 @@ from .schema import Field, Header, Roles, Schema, normalize_name
 from .source import Source
 from .stream import Location, expand_user
 
-SAMPLED_ROWS = 100  # by which the kinds of columns are guessed
+SAMPLED_ROWS = 100  # read to guess the kinds of columns
 DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
 COLUMN_NUMBER = re.compile(r"column \d+")  # the name of a column that has none
 MISSING = object()  # the cell of a record that lacks the column
@@ -77,7 +77,7 @@ def options_of_source(source: Source, options: ReadOptions, overrides: Mapping[s
         source: The files; the catalogue may know their encoding.
         options: With the encoding that the user names.
         overrides: Role → column names, as the user writes them.
-        trained: Whether the options are those of a training on other data, whose encoding this source need not have.
+        trained: Whether the options come from a training on other data; this source may have another encoding.
     """
     if source.encoding is not None and options.encoding == "utf-8":
         options = replace(options, encoding=source.encoding)
@@ -143,7 +143,7 @@ def read_dataset(
             cause = f'{source.name}: has no column "{name}", the {role} of the training data'
             columns = f"the columns are: {', '.join(header.columns)}"
             raise SeriatimError("data.column", cause, f"name it: {schema.option_of(role)}NAME; {columns}")
-    if allow_empty:  # an empty input has no kind by which its column could be found
+    if allow_empty:  # the column of an empty input cannot be found by its kind
         blank = {name for name in header.columns if all(map(is_blank, header.samples[name]))}
         defaults |= {field.role: field.role for field in schema.fields if field.role in blank}
     resolution = Diagnostics()
@@ -178,7 +178,7 @@ def read_dataset(
 
 
 def _has_names(source: Source, header: Header) -> bool:
-    """Returns whether the columns of a source have names of its own, unlike those of plain text or of a list."""
+    """Returns whether a source names its columns; plain text and lists do not."""
     is_table = any(stream.extension in (*TABLE_EXTENSIONS, "json") for stream in source.streams)
     return (source.columns is not None or is_table) and not all(map(COLUMN_NUMBER.fullmatch, header.columns))
 

@@ -27,7 +27,7 @@ from .kinds import (
 if TYPE_CHECKING:
     from .dataset import Dataset
 
-SPLIT_NAMES = ("set", "part", "partition", "subset")  # usual names of the column that tells the split
+SPLIT_NAMES = ("set", "part", "partition", "subset")  # usual names of the split column
 
 
 def normalize_name(name: str) -> str:
@@ -91,7 +91,7 @@ class Field:
     def match_kind(self, header: Header, columns: Sequence[str], explicit: bool = False) -> Kind | None:
         """Returns the first of its kinds that accepts the sampled cells of all columns, or None.
 
-        If the user named them (`explicit`), a column of "0.1 0.2" may be numbers, which nobody would guess.
+        If the user named them (`explicit`), a column of "0.1 0.2" may be numbers; such a column is never guessed.
         """
         cells = self.sampled_cells(header, columns)
         if not explicit:
@@ -158,7 +158,7 @@ class Schema:
 
     @property
     def all_fields(self) -> tuple[Field, ...]:
-        """The fields with those of splits, which prediction does not read."""
+        """The fields, and the split columns, which prediction does not read."""
         extra = () if self.absent or not any(field.target for field in self.fields) else (SPLIT_FIELD, VALIDATION_FIELD)
         return (*self.fields, *(field for field in extra if field.role not in self.roles))
 
@@ -191,7 +191,7 @@ class Schema:
 
     @property
     def header_names(self) -> frozenset[str]:
-        """The normalized names by which a header is recognized."""
+        """The normalized names that identify a header."""
         fields = (*self.all_fields, *self.absent)
         names = (name for field in fields for name in (field.role, *field.aliases))
         grouped = (name for field in fields for group in field.alias_groups for name in group)
@@ -238,7 +238,7 @@ class Schema:
             return replace(self, positions=required)._by_position(header, assigned, diagnostics)
         rules = (self._by_alias_group, self._by_alias, self._by_elimination, self._by_order)
         for rule in rules:
-            # Names tell targets more reliably than inputs; kinds tell inputs more reliably than targets.
+            # Targets are found more reliably by name, inputs by kind.
             targets_first = rule in (self._by_alias_group, self._by_alias)
             for field in sorted(fields.values(), key=lambda field: field.target != targets_first):
                 if field.role in assigned or field.role in skipped:
@@ -293,7 +293,7 @@ class Schema:
                 raise SeriatimError("data.column", cause, "name others with --column and --target")
 
     def _by_position(self, header: Header, assigned: Roles, diagnostics: Diagnostics) -> Roles:
-        """Returns the roles of the columns of a table without a header; those that are named stay."""
+        """Returns the roles of the columns of a table without a header; named columns keep their role."""
         taken = {column for columns in assigned.values() for column in columns}
         free = iter([column for column in header.columns if column not in taken])
         if len(self.positions) == 1 and not assigned and self[self.positions[0]].max_columns is None:

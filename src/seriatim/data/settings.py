@@ -47,7 +47,7 @@ class TokenizerSettings(Settings):
 def default_kind(**defaults: object) -> BeforeValidator:
     """Returns the validator of a task's tokenizer settings, which completes them by `defaults` if they name no kind.
 
-    So `--vocab-size 8000` alone means so many tokens of the task's default kind.
+    So `--vocab-size 8000` alone keeps the task's default kind of tokenizer.
     """
 
     def complete(values: object) -> object:
@@ -75,7 +75,7 @@ class ImageSettings(Settings):
         None,
         ge=0,
         le=512,
-        description="pixels by which training shifts images at random (default: a fourteenth of the side, an eighth "
+        description="largest random shift of training images in pixels (default: a fourteenth of the side, an eighth "
         "of small images)",
     )
     flip: bool | None = Field(

@@ -32,7 +32,7 @@ from .tokenizers import Tokenizer
 from .tokenizers.segments import SPACE
 
 SHARD_CHARACTERS = 1 << 25  # of text in a shard, about
-WORKER_CHARACTERS = 1 << 27  # for which another worker process pays
+WORKER_CHARACTERS = 1 << 27  # per worker process: below, starting one costs more than it saves
 BATCH_CHARACTERS = 1 << 19  # of text that is encoded at a time
 END_MARK = "\x03"  # a row of a stream that ends a document
 WHITESPACE = "".join(character for character in map(chr, range(0x3001)) if re.match(f"[{SPACE}]", character))
@@ -71,8 +71,8 @@ def frame_stream(tokenizer: Tokenizer, texts: Texts, limit: int | None) -> list[
 def shift_whitespace(column: Sequence[str] | TextValues, start: int, stop: int) -> list[str]:
     """Returns rows start…stop−1 of a stream, the white space at the end of each moved to the beginning of the next.
 
-    No token goes from another character to white space behind it: the tokens of a stream are then those of its rows,
-    wherever it was cut. The end of a document stays as it is.
+    No token goes from another character to white space behind it, so a stream has the same tokens wherever its rows
+    were cut. The end of a document stays as it is.
     """
     texts = list(column[start : min(stop + 1, len(column))])
     following = texts[1:] if len(texts) > stop - start else [*texts[1:], END_MARK]

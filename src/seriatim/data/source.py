@@ -49,7 +49,7 @@ class Source:
         streams: The files.
         columns: Column → cells, if the data is in memory.
         index: Of a pandas DataFrame; `Predictions.to_frame` restores it.
-        splits: Split → its source, if names of files or folders, the catalogue, or the caller tell them.
+        splits: Split → its source, if splits are named by files, folders, the catalogue or the caller.
         notes: What was found on the way, such as files that are skipped.
         encoding: Of the files, if the catalogue knows it.
         roles: Role → columns, if the catalogue knows them; see `Schema.resolve`.
@@ -72,14 +72,14 @@ class Source:
 
     @property
     def folder(self) -> Path:
-        """The folder from which relative paths in cells start: that of the first file of text, or the current one."""
+        """The base folder of relative paths in cells: the folder of the first text file, or the current one."""
         streams = sorted(self.streams, key=Stream.has_binary_extension)  # images may be beside a table
         path = next((stream.path for stream in streams if stream.path is not None), None)
         return Path() if path is None else path.parent
 
     @property
     def data_streams(self) -> tuple[Stream, ...]:
-        """The files without those that are about the data, such as README; all, if there are no others."""
+        """The files without documentation such as README; all files if there are no others."""
         return tuple(stream for stream in self.streams if not is_about(stream)) or self.streams
 
     @property
@@ -122,7 +122,7 @@ def open_source(spec: DataInput, data_dir: str | None = None, progress: Progress
             `DatasetDict`, a mapping of columns, a mapping of splits, a list of records, tuples or single values,
             arrays, or a pair (inputs, targets) of them.
         data_dir: The folder of catalogue data sets; by default the environment variable SERIATIM_DATA.
-        progress: Called with the bytes downloaded so far, and those in all.
+        progress: Called with the bytes downloaded so far, and the total.
     """
     if isinstance(spec, Source):
         return spec
@@ -307,7 +307,7 @@ def _open_path(path: Path, member: str = "") -> Source:
 
 
 def _list_files(folder: Path) -> list[tuple[str, os.DirEntry[str]]]:
-    """Returns the files of a folder and of those in it by their relative paths, in order; without hidden ones.
+    """Returns the files of a folder and its subfolders, sorted by relative path, without hidden files.
 
     (`Path.rglob` takes ten times as long, which is felt with a file for each of a hundred thousand texts.)
     """
@@ -406,7 +406,7 @@ def _open_aligned(name: str) -> Source | None:
 
 
 def split_of_name(name: str) -> str:
-    """Returns the split that a file or folder name tells, such as "train-0.csv"; "" if it tells none or several."""
+    """Returns the split named in a file or folder name, such as "train-0.csv"; "" if there is none or several."""
     words = re.split(r"[^a-z]+", PurePosixPath(name.lower()).name)
     splits = {SPLIT_ALIASES[word] for word in words if word in SPLIT_ALIASES}
     return splits.pop() if len(splits) == 1 else ""
@@ -418,10 +418,10 @@ def is_about(stream: Stream) -> bool:
 
 
 def _with_splits(name: str, streams: tuple[Stream, ...]) -> Source:
-    """Returns a source of several files, with splits if the names of their folders, or of all files, tell them."""
+    """Returns a source of several files, with splits if their folders, or all files, are named after splits."""
     paths = [stream.parts[1:] for stream in streams]
     while paths and all(len(parts) > 1 for parts in paths) and len({parts[0] for parts in paths}) == 1:
-        paths = [parts[1:] for parts in paths]  # a folder around all others tells nothing
+        paths = [parts[1:] for parts in paths]  # a folder around all others names no split
     split_names = [SPLIT_ALIASES.get(parts[0].lower(), "") if len(parts) > 1 else "" for parts in paths]
     what = "folders"
     if "train" not in split_names:

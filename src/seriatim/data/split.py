@@ -163,7 +163,7 @@ class Contiguous(SplitPolicy):
 
     role: str | None = None
 
-    SEARCHED = 1 << 20  # bytes in which a line end is looked for, on each side
+    SEARCHED = 1 << 20  # bytes searched for a line end, on each side
     CLOSE, FAR = 0.2, 0.5  # how far a cut may move to a document or line, in parts of the smallest split
 
     @property
@@ -263,7 +263,7 @@ def replace_rows(values: np.ndarray, rows: np.ndarray, strings: Mapping[int, str
 def assign_rows(groups: np.ndarray | None, count: int, fractions: Fractions) -> np.ndarray:
     """Returns the split (0, 1, 2) of each of `count` rows, with the same fractions of each group.
 
-    The assignment follows from the row numbers alone: whoever splits the same table gets the same splits. What rounding
+    The assignment is a function of the row numbers alone: the same table always gets the same splits. What rounding
     withholds from a split in one group is added in the next, so that many small groups have the fractions, too.
     """
     marks = mix(np.arange(count, dtype=np.uint64) * GOLDEN)  # looks random
@@ -306,7 +306,7 @@ def split(
         fractions: Of the training, validation and test split.
         diagnostics: Receives notes on how the rows were divided, and on inputs that occur in two splits.
         predefined: Splits read from files of their own; they take precedence over a column `split`.
-        schema: The fields of the task, which tell inputs from targets.
+        schema: The fields of the task, which separate inputs from targets.
     """
     check_fractions(fractions)
     predefined = dict(predefined or {})
@@ -358,7 +358,7 @@ def check_fractions(fractions: Fractions) -> Fractions:
 def _split_by_column(dataset: Dataset, diagnostics: Diagnostics) -> dict[str, Dataset]:
     """Returns the splits that the column `split` names; unknown names are problems.
 
-    If it names no validation rows, a column `validation` marks those of the training rows that are.
+    If it names no validation rows, a column `validation` marks training rows for validation.
     """
     column = dataset.columns["split"][0]
     names = np.array([SPLIT_ALIASES.get(name.strip().lower(), "") for name in column.values], dtype="U10")

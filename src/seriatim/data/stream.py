@@ -26,13 +26,13 @@ from typing import Any, Literal, NamedTuple
 from ..core import limits
 from ..core.errors import Diagnostics, SeriatimError, did_you_mean
 
-HEAD_SIZE = 4096  # bytes of a file by which a format is recognized
+HEAD_SIZE = 4096  # bytes of a file read to recognize its format
 BLOCK_SIZE = 1 << 24  # bytes of a file that are decoded at once
 COMPRESSED = (".gz", ".bz2", ".xz")
 SMALL_BYTES = 1 << 26  # that a compressed file may decompress to, whatever its ratio
-MIXED_SHARE = 2  # a file with a character of UTF-8 for at most so many bytes that are not is of mixed encodings
+MIXED_SHARE = 2  # mixed encodings: at least one multi-byte character of UTF-8 per 2 undecodable bytes
 PIECE_BYTES = 1 << 20  # of a file that are read at once, if the whole of it is
-BYTE_ORDER_MARKS = (  # those of UTF-32 begin like those of UTF-16, so they come first
+BYTE_ORDER_MARKS = (  # UTF-32 first: its marks begin like the marks of UTF-16
     (codecs.BOM_UTF32_LE, "utf-32", "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32", "utf-32-be"),
     (codecs.BOM_UTF8, "utf-8", "utf-8"),
@@ -188,7 +188,7 @@ class Stream:
         try:
             head = self.first_bytes()
         except SeriatimError:
-            return False  # whoever reads it reports what is wrong
+            return False  # the reader of the stream reports the problem
         return b"\0" in head and not find_byte_order_mark(head)[0]
 
     def has_binary_extension(self) -> bool:
@@ -215,7 +215,7 @@ class Stream:
         return next((name for name in candidates if self.count_undecodable(name, limit=1) == 0), None)
 
     def count_undecodable(self, encoding: str, limit: int | None = None) -> int:
-        """Returns how many places cannot be decoded, or `limit` as soon as there are so many."""
+        """Returns the number of places that cannot be decoded, at most `limit`."""
         count = 0
         with reading(self.name), self.open() as file:
             block = file.read(BLOCK_SIZE)
@@ -224,7 +224,7 @@ class Stream:
             block = block.removeprefix(mark)
             while True:
                 text = decoder.decode(block, final=not block)
-                written = "\ufffd".encode(encoding, "ignore")  # those that the file itself holds
+                written = "\ufffd".encode(encoding, "ignore")  # replacement characters in the file itself
                 count += text.count("\ufffd") - (block.count(written) if written else 0)
                 if not block or (limit is not None and count >= limit):
                     return max(count, 0) if limit is None else min(max(count, 0), limit)

@@ -214,5 +214,5 @@ def nearest_to_each(blocks: TextBlocks, top: int) -> list[tuple[str, list[Neighb
 
 
 def normalized(vectors: np.ndarray) -> np.ndarray:
-    """Returns vectors of length 1, except those of length 0."""
+    """Returns vectors scaled to length 1; zero vectors stay zero."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

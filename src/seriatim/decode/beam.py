@@ -53,7 +53,7 @@ def beam_search(
     coverage: Coverage | None = None,
     forced_eos: bool = False,
 ) -> list[list[Hypothesis]]:
-    """Returns the `nbest` best continuations of each of N rows, best first; the arguments are those of `sample`.
+    """Returns the `nbest` best continuations of each of N rows, best first; see `sample` for the arguments.
 
     Hypotheses are ranked by score / divisor(length) + coverage penalty. A row is done when no running hypothesis can
     (with `early_stop`: is likely to) overtake the finished ones, or at its limit, where running ones compete
@@ -120,7 +120,7 @@ class Beam:
 
     tokens: Tensor  # (N,K,T)
     scores: Tensor  # (N,K)
-    values: Tensor  # (N,K): normalized scores, by which they are ranked
+    values: Tensor  # (N,K): normalized scores, the order of the hypotheses
     parents: Tensor  # (N,K): the slots of the hypotheses that they continue
 
     @classmethod
@@ -174,7 +174,7 @@ def _split_ended(best: Beam, beams: int, eos: int | None, stopped: Stopped | Non
 
 
 def _is_done(done: list[Hypothesis], leader: float, length: int, limit: int, options: GenerationSettings) -> bool:
-    """Returns whether no running hypothesis, the best of which has the score `leader`, can overtake the finished ones.
+    """Returns whether no running hypothesis can overtake the finished ones; `leader` is the best running score.
 
     Scores only fall, and the divisor is at most that of the limit. A beam of one is greedy search.
     """

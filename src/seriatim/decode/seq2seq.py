@@ -241,7 +241,7 @@ class DecodingStep:
         pairs = zip(networks, memories, strict=True)
         self.steppers = [None if alignment else make_encoder_decoder_stepper(*pair) for pair in pairs]
         self._rows = torch.arange(count, device=networks[0].head.weight.device)
-        self._selected = memories  # those of the current rows: selected again only if the rows change
+        self._selected = memories  # of the current rows; selected again only if the rows change
 
     def start(self, token: int) -> tuple[Tensor, State]:
         """Returns the log-probabilities (N,V) of the first token, and the state."""

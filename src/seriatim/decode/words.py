@@ -12,8 +12,8 @@ and only the `beams` most probable are kept. The probability of a word is that o
 all of them sum to at most one, and the rest, `unaccounted`, is that of what was dropped. The exact probability of any
 word is larger than the one found by at most that.
 
-A prompt whose last word may go on is not tokenized to its end: the tokens of "stud" need not begin those of "students".
-Its last part is the `prefix` that token sequences have to begin with, and probabilities are given that they do.
+A prompt whose last word may go on is not tokenized to its end: the tokens of "students" need not begin with the tokens
+of "stud". Token sequences must begin with its last part, the `prefix`, and probabilities are conditional on that.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..core.state import State, select
 from .sampling import Step
 
 JOINERS = "'’-"  # continue a word if a letter follows
-END = "<eos>"  # stands for the end of the text among words
+END = "<eos>"  # the end of the text, as a word
 SPACED_UNIT = re.compile(r"\n|[^ \n]+")
 INCOMPLETE = "\ufffd"  # the bytes of half a character
 
@@ -48,7 +48,7 @@ def in_word(character: str) -> bool:
 class Units:
     """The words, signs and line ends of a text."""
 
-    words: tuple[str, ...]  # those that nothing can change that follows
+    words: tuple[str, ...]  # complete: later tokens cannot change them
     ends: tuple[int, ...]  # where each ends in the text
     rest: str  # a word that may go on
 
@@ -132,7 +132,7 @@ class Pieces:
         return [self.pieces[index] for index in order], np.array(order)
 
     def matching(self, prefix: bytes) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the tokens that begin with a prefix, and those that the prefix begins with and exceeds."""
+        """Returns the tokens that start with a prefix, and the tokens that are shorter starts of it."""
         ordered, tokens = self._sorted
         first = bisect_left(ordered, prefix)
         last = bisect_left(ordered, True, lo=first, key=lambda piece: not piece.startswith(prefix))
@@ -195,7 +195,7 @@ class WordSearch:
         self.pieces, self.partial, self.words, self.top, self.beams = pieces, partial, words, top, beams
         self.hypotheses = [Hypothesis(1.0, partial.encode(), prefix, pieces.units(partial))]
         self.found = Found()
-        # The probability of sequences that spell the prefix, and of those that have begun to.
+        # The probability of sequences that spell the prefix, and of sequences that spell a start of it.
         self.spelled, self.spelling = (0.0, 1.0) if prefix else (1.0, 0.0)
 
     def advance(self, log_probs: Tensor) -> tuple[list[int], list[int]]:
@@ -253,7 +253,7 @@ class WordSearch:
         row[ending] = 0.0
 
     def _extend(self, hypothesis: Hypothesis, token: int, mass: float) -> Hypothesis | None:
-        """Returns a hypothesis with one more token, None if it has all its words, which are added."""
+        """Returns a hypothesis with one more token; None if it is complete: then its words are recorded."""
         if token == self.pieces.end:
             written = hypothesis.text.decode("utf-8", "replace")
             words = (*self.pieces.units(f"{written} ").words, END)[: self.words]

@@ -20,8 +20,8 @@ from ..nn.layers import WordInput
 from ..nn.names import TextPooling
 from ..nn.network import Pool
 
-MAX_ELEMENTS = 2_048  # of a batch: more do not fit the caches of a CPU
-BLOCK_TEXTS = 2_048  # that are embedded together: enough to batch similar lengths
+MAX_ELEMENTS = 2_048  # of a batch: larger ones do not fit the caches of a CPU
+BLOCK_TEXTS = 2_048  # embedded together: enough to batch similar lengths
 
 
 class TextItems(Protocol):
@@ -79,7 +79,7 @@ class TextReader:
         prefix: Tokens before every text, which are not pooled.
         suffix: Tokens after every text.
         cls_sep: Whether [CLS] and [SEP] enclose a text; by default if the tokenizer has them.
-        prepare: Normalizes a text as those of the training were.
+        prepare: Normalizes a text like the training texts.
         table: The embedding table; by default that of the network's input.
         embedding: How texts are embedded by default.
     """
@@ -139,7 +139,7 @@ class TextReader:
 
 
 class Embedder:
-    """Returns the vectors of texts, and counts those that were truncated.
+    """Returns the vectors of texts, and counts the truncated texts.
 
     Args:
         reader: Encodes the texts.

@@ -1,4 +1,4 @@
-"""Mappings between our weights and those of `transformers`: which of its tensors and settings are which of ours.
+"""Mappings between our weights and settings and the weights and settings of `transformers`.
 
 The modules of `hub/mappings/` declare a `ModelMapping` for each `model_type`. It is a list of tensor maps, which serve
 both directions: a model that is read and written again is unchanged.
@@ -183,7 +183,7 @@ class ModelMapping:
         constants: Settings → hub tensors that follow from the settings.
         modules: (settings, config.json, vocabulary size) → the modules of the body, for their shapes.
         images: Whether the model reads images.
-        sizes: Sizes that config.json must have, besides those of the settings.
+        sizes: Sizes that config.json must have, besides the settings.
         check: Hub tensors → problems of tensors that are not read.
         aliases: Hub tensors that some folders store only under another name.
     """

@@ -57,7 +57,7 @@ TRANSIENT = re.compile(
 TRANSIENT_SIGNALS = (signal.SIGBUS, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 MISSING_HEADER = re.compile("fatal error: .*(no such file|file not found)", re.IGNORECASE)
 DISK_SPACE = 64 << 20  # bytes for objects and library
-LEFTOVER_SECONDS = 3600  # after which a temporary file is that of a build that was killed
+LEFTOVER_SECONDS = 3600  # age of a temporary file from a killed build
 SELF_TEST_SECONDS = 600
 
 Context = Any  # of torch.autograd.Function: torch has no type with the attributes that are set on it

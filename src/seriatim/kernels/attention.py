@@ -18,7 +18,7 @@ from torch import Tensor
 
 from . import Context, load, supports
 
-SHORT = 32  # keys, up to which saving the weights is faster
+SHORT = 32  # keys; up to this number saving the weights is faster
 LONGEST = 512  # keys; more do not fit in the nearest caches, and PyTorch is as fast
 SIZES = (8, 16, 32, 64, 128)  # of a head: one, two, four or eight registers of some processor
 

@@ -209,7 +209,7 @@ class GateWeights {
   std::deque<Packed<T>> gates_;
 };
 
-// How many steps of so many rows are made together.
+// The number of steps that are computed together, for a number of rows.
 template <typename T>
 int64_t steps_together(const Sizes& sizes, int64_t rows) {
   const int64_t least = ((sizes.near<T>() ? kTogetherNear : kTogetherFar) + rows - 1) / rows;

@@ -196,7 +196,7 @@ struct Layout {
   int64_t count() const { return static_cast<int64_t>(tiles.size()); }
   int64_t jump() const { return stride * W; }
   int64_t source_jump() const { return (longest_source | 1) * W; }
-  int64_t panels(int64_t count) const { return count * jump(); }  // numbers of a tile in so many panels
+  int64_t panels(int64_t count) const { return count * jump(); }  // numbers of a tile of `count` panels
   // What is saved of a tile in a block: the inputs of the parts and, with norms after them, what the norms give; queries,
   // keys and values, what was attended to, hidden units; 1/σ of the norms and log-sums of attention for each row.
   int64_t saved() const {

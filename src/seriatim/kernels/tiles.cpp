@@ -124,7 +124,7 @@ struct Head {
   void turn(Rows<const T> from, T factor, T* to) const {
     constexpr int L = kLanes<T>;
     int64_t s = 0;
-    for (; s + L <= keys; s += L) {  // so many at once, for they come from afar
+    for (; s + L <= keys; s += L) {  // L rows at once: reading from them is slow
       for (int64_t i = 0; i < size; ++i) {
         Vector<T> column;
 #pragma GCC unroll 16

@@ -248,7 +248,7 @@ def initialize_heads(bert: Bert, heads: int) -> None:
         block 1, head 1    the previous element          block 2, head 1    the next element
         block 1, head 2    the same word in the other text, else the first element
 
-    Positions are sinusoids, sin ωi and cos ωi: rotated by ω they are those of the neighbor, so that a linear map can
+    Positions are sinusoids, sin ωi and cos ωi: rotated by ω they equal the neighbor's, so that a linear map can
     query for it. Two more dimensions mark the second text and the first element. All weights are trained from there,
     and the format stays BERT's. docs/results.md has the gain on WikiText-2.
     """
@@ -261,7 +261,7 @@ def initialize_heads(bert: Bert, heads: int) -> None:
     table.zero_()
     table[:, : 2 * count] = WAVE * std * torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
     table[0, 2 * count + 1] = FIRST * std
-    norm = math.sqrt(1 + WAVE**2 * count / width)  # by which the first layer norm divides, in units of std
+    norm = math.sqrt(1 + WAVE**2 * count / width)  # divisor of the first layer norm, in units of std
     blocks: list[Block] = list(bert.blocks)  # type: ignore[arg-type]
     for block, offset in zip(blocks, (-1, 1), strict=False):
         inputs = block.attention.inputs

@@ -9,7 +9,7 @@ attends to all earlier ones:
 New since the TCN and the recurrent networks: the path between any two elements is one step, and what is attended to
 depends on the content. Limitation: time and memory grow with the square of the length, and positions are learned up to
 `context_length` only. Sinusoids (`positions: sinusoidal`) have no such limit, and without positions (`none`) the causal
-mask alone tells how far an element is from the start (Haviv et al. 2022).
+mask alone encodes the distance from the start (Haviv et al. 2022).
 Initialization: normal, 0.02; the matrices that write into the residual stream smaller by √(2·layers), so that its norm
 does not grow with depth. Sinusoids have the standard deviation of the token vectors.
 """

@@ -38,7 +38,7 @@ from ..nn.names import KernelName
 BLOCK = 1 << 21  # weights computed at a time
 MAX_HELD_OUT = 1_000  # training examples for the leave-one-out error
 GRID = 32  # bandwidths tried, and again around the best of them
-MAX_DIRECT = 16  # numbers of an example up to which distances are summed; for more, they come from a matrix product
+MAX_DIRECT = 16  # numbers of an example; with more, distances come from a matrix product
 
 Array = np.ndarray
 

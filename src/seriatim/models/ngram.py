@@ -23,7 +23,7 @@ context; its start counts as one different token.
 
 The mass of n-grams that `entries` or `prune` drops goes to γ, so that p still sums to one; a context that lost all its
 continuations is replaced by its longest suffix that has some, with any smoothing. Discounts and the counts of different
-tokens are those of the whole text, as in `lmplz --prune`.
+tokens refer to the whole text, as in `lmplz --prune`.
 
 The model stores the log p of each n-gram and the log γ of each context, as ARPA files do. The n-grams of order m are
 sorted keys, (index of the first m−1 tokens in the order below) · V + last token, so that one integer is enough at any
@@ -71,7 +71,7 @@ class Settings(ModelSettings):
         None,
         min_length=1,
         max_length=64,
-        description="drop n-grams that occur at most so often: [0,0,1] those of 3 and more tokens that occur once",
+        description="largest dropped counts by order: [0,0,1] drops n-grams of 3 and more tokens that occur once",
     )
 
     @field_validator("prune")
@@ -83,7 +83,7 @@ class Settings(ModelSettings):
 
     @property
     def thresholds(self) -> tuple[int, ...]:
-        """The count up to which n-grams of each order are dropped; the last of `prune` is that of higher orders."""
+        """The largest count of dropped n-grams of each order; the last of `prune` applies to higher orders."""
         prune = self.prune or (0,)
         return (*prune, *(prune[-1:] * (self.order - len(prune))))
 
@@ -223,7 +223,7 @@ class NGram(FittedModel):
 
         Args:
             path: The ARPA file.
-            tokens: The names of the ids; by default those of the file, in order.
+            tokens: The names of the ids; by default the order of the file.
             boundary: The id in `tokens` that is <s> and </s>, unless one is named "</s>".
         """
         levels, names, boundary = arpa.read(path, tokens, boundary)
@@ -255,7 +255,7 @@ def _probabilities(
 ) -> list[tuple[Array, Array, Array]]:
     """Returns (keys, log p, log γ) of each order, from the unigrams up, as each order depends on the one below.
 
-    An n-gram is dropped with all longer ones that begin or end with it, so that those that are kept have a context.
+    An n-gram is dropped with all longer ones that begin or end with it, so that every kept n-gram has its context.
     """
     direct = settings.smoothing in DIRECT
     added = settings.k * vocab_size if settings.smoothing == "add-k" else 0.0
@@ -269,7 +269,7 @@ def _probabilities(
         if m > 0:
             finished[m - 1] = (*finished[m - 1][:2], weights[keep[m - 1]])
         stored = key[keep[m]]
-        if m > 0 and not keep[m - 1].all():  # the indices of contexts among those that are kept
+        if m > 0 and not keep[m - 1].all():  # the indices of contexts among kept n-grams
             stored = (np.cumsum(keep[m - 1]) - 1)[stored // vocab_size] * vocab_size + stored % vocab_size
         finished.append((stored, _log(lower[keep[m]]), np.zeros(len(stored), np.float32)))
     return finished

@@ -1,7 +1,7 @@
 """T5: an encoder–decoder whose positions are numbers added to the attention scores, by the distance of two elements.
 
 Raffel et al., "Exploring the limits of transfer learning with a unified text-to-text Transformer" (2020). The blocks
-are those of the Transformer, with the norm before each part:
+equal the Transformer's, with the norm before each part:
 
     n(x) = w ⊙ x / √(mean(x²) + ε)                    it scales, but neither centers nor shifts
     score(i,j) = q_i · k_j + b_h[bucket(j − i)]       of head h; not divided by √d
@@ -286,7 +286,7 @@ class Settings(AttentionSettings, EncoderDecoderSettings):
     activation: Activation = Field("relu", description="of the feed-forward network")
     gated: bool = Field(False, description="gated feed-forward network, as in T5 1.1 and FLAN-T5 (with gelu-tanh)")
     buckets: int = Field(32, ge=4, le=65_536, description="buckets of distances; an encoder has half of them each way")
-    max_distance: int = Field(128, ge=2, le=1_000_000, description="distance from which on all are in the last bucket")
+    max_distance: int = Field(128, ge=2, le=1_000_000, description="from this distance on, all are in the last bucket")
 
     eps: float = Field(1e-6, gt=0, le=1, description="added to the mean square in norms")
 

@@ -104,7 +104,7 @@ class TCN(Backbone):
         return x, states
 
     def last_output(self, x: Tensor) -> Tensor:
-        """Computes only the elements that the last output depends on: about 3·T in all, not 2·T per level."""
+        """Computes only the elements that the last output depends on: about 3·T in total, not 2·T per level."""
         for block in self.blocks:
             x = block.sparse(x)  # type: ignore[operator]
         return x[:, -1]

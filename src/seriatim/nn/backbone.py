@@ -145,8 +145,8 @@ class BackboneSettings(ModelSettings):
     embedding_std: ClassVar[float | None] = None  # standard deviation of new token vectors; None: 1/√size
     output_bias: ClassVar[bool] = True  # whether the scores of the next token have a bias
     muon_lr: ClassVar[float | None] = 0.05
-    lr_updates: ClassVar[int] = 4_000  # for which the default learning rate is; in a time budget for fewer it is higher
-    dropout_onset: ClassVar[float] = 1.0  # parameters · passes / targets from which a time budget adds dropout
+    lr_updates: ClassVar[int] = 4_000  # updates that the default learning rate suits; a time budget for fewer raises it
+    dropout_onset: ClassVar[float] = 1.0  # parameters · passes / targets; from here on a time budget adds dropout
     budget_field: ClassVar[str] = "embedding"  # a second size, to meet a parameter budget between two widths
 
     width: int = Field(256, ge=1, le=65_536, description="size of the hidden vectors; `--params` solves for it")
@@ -230,7 +230,7 @@ class LayeredSettings(BackboneSettings):
     @model_validator(mode="before")
     @classmethod
     def _widths_decide(cls, values: object) -> object:
-        """Sets width and layers to those of `widths`: a task may have defaults for them."""
+        """Sets width and layers from `widths`: a task may have defaults for them."""
         if isinstance(values, Mapping) and isinstance(widths := values.get("widths"), list | tuple) and widths:
             return {**values, "width": widths[-1], "layers": len(widths)}
         return values

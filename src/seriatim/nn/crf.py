@@ -232,7 +232,7 @@ def _expectation(probabilities: Tensor, values: Tensor) -> Tensor:
 
 
 class CrfHead(StepHead):
-    """A linear layer that gives the emissions, and the scores of a chain of tags, which are 0 at first.
+    """A linear layer for the emissions, and transition scores of a chain of tags, initialized to 0.
 
     Args:
         width: The size of the hidden vectors.

@@ -204,7 +204,7 @@ def encoder_decoder_network(
     tied = tied and backbone.width == size
     std = None if tied else 1.0  # tied ones are scaled by √size: entries have size 1 in either case
     bias = True
-    if settings.encoder_decoder:  # of a causal backbone they are those of its own task
+    if settings.encoder_decoder:  # a causal backbone uses its own defaults
         std = std if settings.embedding_std is None else settings.embedding_std
         bias = settings.output_bias
     target = TokenInput(target_size, size, std)
@@ -234,7 +234,7 @@ class AttentionDecoder(EncoderDecoderBackbone):
     The pooled values may be learned: v(m_i) = V m_i in place of m_i. Kernels have a bandwidth of √d.
 
     The memory of `make_memory` is a tuple: the vectors, the keys, what each position adds to the gates (or None), the
-    mask (or None) and the first state. The state is that of the attending layer and those of the layers above.
+    mask (or None) and the first state. The state has the attending layer's and the states of the layers above.
 
     Since W c_t = Σ_i α_i W m_i, the contribution W m_i of each position can be computed once (`precompute`), and no
     step has a product of its own: faster for short memories of wide vectors, slower for many narrow ones.
@@ -247,7 +247,7 @@ class AttentionDecoder(EncoderDecoderBackbone):
         score: The attention score.
         layers: Recurrent layers; the first one attends.
         dropout: The share of dropped activations.
-        key_size: The first numbers of a memory vector, from which its key is made; by default all.
+        key_size: The number of leading entries of a memory vector that make its key; by default all.
         gated: Whether a gate scales the context.
         query_input: Whether the last token is part of the query.
         precompute: Whether to compute the contributions to the gates once.
@@ -288,7 +288,7 @@ class AttentionDecoder(EncoderDecoderBackbone):
             nn.init.xavier_uniform_(block)
 
     def make_memory(self, memory: Tensor, summary: Tensor, mask: Tensor | None = None) -> State:
-        """Returns what `decode` reads: of vectors (B,S,E), and a summary (B,E) from which the first state is made."""
+        """Returns what `decode` reads: of vectors (B,S,E), and a summary (B,E) for the first state."""
         first = torch.tanh(self.bridge(summary)).chunk(self.cell.state_tensors, dim=-1)
         keys = self.score.prepare(memory[..., : self.key_size])
         values = self.values(memory)

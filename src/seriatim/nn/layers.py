@@ -114,7 +114,7 @@ class Dropout(nn.Dropout):
         return kernels.dropout(x, self.p, int(torch.randint(SEEDS, ())))
 
 
-# Positions: vectors that are added to those of the elements
+# Positions: vectors that are added to the elements
 
 Positions = Literal["sinusoidal", "learned", "none"]
 
@@ -183,7 +183,7 @@ class LearnedPositions(nn.Embedding):
 
 
 class NoPositions(nn.Module):
-    """Zeros: elements are told apart by their content and, in a causal network, by what they attend to."""
+    """Zeros: elements differ by their content and, in a causal network, by what they attend to."""
 
     def forward(self, first: int | Tensor, like: Tensor) -> Tensor:
         return like.new_zeros(like.shape[1:])

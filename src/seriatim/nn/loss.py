@@ -268,8 +268,8 @@ def token_distillation_loss(
 ) -> Tensor:
     """Returns `distillation_loss` of a large vocabulary, in chunks of rows.
 
-    The scores of a chunk become their own gradient, T (q − p), which is multiplied into those of hidden, weight and
-    bias.
+    The scores of a chunk are replaced by their gradient, T (q − p), which is multiplied into the gradients of hidden,
+    weight and bias.
     """
     if equations_enabled() or (chunk is None and len(student.weight) <= SMALL_VOCAB):
         return distillation_loss(F.linear(*student), F.linear(*teacher), temperature)

@@ -183,7 +183,7 @@ def transformer_parts(
 ) -> NetworkParts | None:
     """Returns the parts of a stack of blocks over token vectors (V,D) times `scale`.
 
-    `norms` are those of its inputs, after the positions, and of its outputs; each may be the identity.
+    `norms` normalize its inputs, after the positions, and its outputs; each may be the identity.
     """
     first = blocks[0]
     if embeddings.shape[1] != first.attention.inputs.in_features:
@@ -232,7 +232,7 @@ class Stepper:
         self._generator: NativeGenerator | None = None
 
     def prefills_faster(self, tokens: int) -> bool:
-        """Returns whether `prefill` of so many tokens is faster than a forward pass of the network."""
+        """Returns whether `prefill` of a number of tokens is faster than a forward pass of the network."""
         return tokens * self.parameters <= FAST_PREFILL
 
     def prefill(self, tokens: Tensor) -> tuple[Tensor, NativeState]:

@@ -143,7 +143,7 @@ def compare_weights(own: dict[str, Tensor], stored: dict[str, Tensor]) -> None:
 
 
 def weights_digest(network: nn.Module) -> str:
-    """Returns a hash of all weights. (Torch's count of changes misses those of the fused optimizers.)"""
+    """Returns a hash of all weights. (Torch's version counters miss the changes of fused optimizers.)"""
     digest = hashlib.sha256()
     for name, tensor in sorted(network.state_dict().items()):
         digest.update(name.encode())
@@ -165,7 +165,7 @@ def weights_without_memory(build: Callable[[], nn.Module]) -> dict[str, Tensor] 
 
 
 def check_memory(build: Callable[[], nn.Module], copies: int) -> None:
-    """Raises SeriatimError if the weights of a network do not fit into memory so many times; nothing is allocated."""
+    """Raises SeriatimError if `copies` of the weights of a network do not fit into memory; nothing is allocated."""
     tensors, present = weights_without_memory(build) or {}, memory_size()
     needed = copies * sum(tensor.nbytes for tensor in tensors.values())
     if needed > present:

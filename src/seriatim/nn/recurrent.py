@@ -1,7 +1,7 @@
 """Recurrent networks: a cell computes one step; this file runs it over sequences, layers and directions.
 
 A step multiplies by the same matrices as the others. By autograd alone, each would form a gradient of the size of the
-matrix and add it to those of the other steps; `LoopMatmul` makes one matrix product of all of them:
+matrix and add it to the products of the other steps; `LoopMatmul` makes one matrix product of all of them:
 
     multiply = LoopMatmul(matrix)      for … : y = multiply(x)         y = x M,  x (N,A), M (A,C), or (B,N,A), (B,A,C)
 """

@@ -24,7 +24,7 @@ from .backbone import BackboneSettings, SelectiveTrace, Trace, is_traced, record
 from .layers import SEEDS, Activation, Dropout, Linear, Positions, equations_enabled, make_positions
 
 HEAD_SIZES = (16, 32, 64)  # of the attention kernel; smaller heads cost more than they do
-MAX_PACKED = 0.9  # share of elements without padding up to which packing pays off
+MAX_PACKED = 0.9  # share of elements without padding; above, packing does not pay off
 
 
 class AttentionSettings(BackboneSettings):
@@ -376,7 +376,7 @@ class Block(nn.Module):
         return y
 
 
-# The modules of a block in the order of `modules()`, and those of cross-attention, which are in front of the last five.
+# The modules of a block in the order of `modules()`, and of cross-attention, which come before the last five.
 PLAIN_BLOCK: tuple[type[nn.Module], ...] = (
     *(Block, nn.LayerNorm, SelfAttention, Projection, Linear, Dropout),
     *(nn.LayerNorm, FeedForward, Linear, Linear, Dropout),

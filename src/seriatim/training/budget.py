@@ -65,10 +65,10 @@ class Plan:
 
 
 class Pace(NamedTuple):
-    """What batches of a number of rows are like; what an update costs beside its rows makes large ones faster."""
+    """Throughput measured at one batch size; larger batches amortize the fixed cost of an update."""
 
-    rows: float  # that each process reads within the minutes, `accumulate` batches counted as one
-    targets: float  # of a row
+    rows: float  # read by each process within the minutes, `accumulate` batches counted as one
+    targets: float  # per row
 
 
 def make_plan(config: Config, objective: Objective[Any, Any], build: Build, device: torch.device, ranks: Ranks) -> Plan:
@@ -152,7 +152,7 @@ def make_plan(config: Config, objective: Objective[Any, Any], build: Build, devi
 
 
 def largest_batch(pace: Pace, batches: int) -> float:
-    """Returns the number of rows of a batch, of which an update has so many, at which updates are still enough."""
+    """Returns the largest batch size that leaves enough updates; `batches` is the number of batches per update."""
     targets = pace.targets * batches
     return TARGETS_PER_ROOT * math.sqrt(pace.rows * targets) / targets
 
@@ -171,9 +171,9 @@ def rounded(number: float) -> int:
 def measure_pace(
     config: Config, objective: Objective[Any, Any], build: Build, device: torch.device, ranks: Ranks, rows: int
 ) -> Pace:
-    """Returns the pace of a training by the mean time of a few updates of so many rows.
+    """Returns the pace of a training, measured by the mean time of a few updates at one batch size.
 
-    On a CPU it is the processor time if that is less: on a busy machine the wall time says more about others.
+    On a CPU it is the processor time if that is less: on a busy machine the wall time depends on other programs.
     """
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(derive(config.seed, "init"))

@@ -52,11 +52,11 @@ class ScheduleSettings(Settings):
         "cosine", description="how the learning rate changes after the warm-up; wsd: warm-up, stable, decay"
     )
     warmup: Annotated[int, Field(ge=0, le=MAX_STEPS)] | Decay = Field(
-        100, description="steps in which the learning rate rises from zero; below 1: a share of the training"
+        100, description="steps of the rise of the learning rate from zero; below 1: a share of the training"
     )
     floor: float = Field(0.1, ge=0, le=1, description="where linear, cosine and wsd end, as a share of the peak")
     decay: float = Field(
-        0.3, gt=0, le=1, description="wsd: share of the training at its end in which the learning rate falls"
+        0.3, gt=0, le=1, description="wsd: share of the training, at its end, with a falling learning rate"
     )
     step_size: int = Field(
         1000, ge=1, le=MAX_STEPS, description="step: number of steps between two drops of the learning rate"

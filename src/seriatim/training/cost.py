@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .objective import Objective
 
 MAX_WIDTH = 65_536
-EQUAL_BATCHES = 4  # so many costly batches of one size are taken for all
+EQUAL_BATCHES = 4  # after this number of prefetched batches of one size, all count as equal
 COUNTED_BATCHES = 4  # whose operations are counted
 
 
@@ -96,7 +96,7 @@ def count_flops(objective: Objective[Any, Any], network: nn.Module, batch_size: 
     """Returns the operations of the matrix products of a forward and backward pass over a mean batch.
 
     They are counted on rows of batches from short to long, and scaled by the elements of the first batches: the lengths
-    of those that a seed happens to draw must not decide.
+    of the batches that a seed draws must not decide.
     """
     sizes = measure_batches(objective, batch_size, count_elements)
     by_size = sorted(range(len(sizes)), key=sizes.__getitem__)

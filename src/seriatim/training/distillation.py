@@ -120,7 +120,7 @@ def check_same_teacher(before: Mapping[str, object], now: Mapping[str, object]) 
     """Raises SeriatimError unless a resumed training has the teacher and the unlabeled examples it began with."""
     causes = {
         "fingerprint": f"{now['path']} has other weights than the teacher that this training began with",
-        "unlabeled": "the unlabeled examples are not those that this training began with",
+        "unlabeled": "the unlabeled examples differ from those at the start of this training",
     }
     for name, cause in causes.items():
         if before.get(name) != now.get(name):

@@ -57,7 +57,7 @@ class Evaluated(Event):
 
 @dataclass(frozen=True)
 class Decoding(Event):
-    """The final evaluation has generated the outputs of so many inputs of a split. It is shown, not recorded."""
+    """Progress of the final evaluation: the number of inputs with generated outputs. It is shown, not recorded."""
 
     split: str
     done: int

@@ -513,7 +513,7 @@ class Prefetcher(Generic[T]):
         self._next: tuple[int, Future[T]] | None = None
 
     def take(self, step: int, last: int | None = None) -> T:
-        """Returns the batches of a step, and starts those of the next one unless this is the `last`.
+        """Returns the batches of a step, and prefetches the next step's unless this is the `last`.
 
         Errors of the thread are raised here.
         """

@@ -26,7 +26,7 @@ from .muon import Muon, hidden_matrices
 
 SEPARATOR = "//"  # between a parameter's name and the name of its optimizer state
 WARMUP_LIMIT = 0.2  # share of a training, within which a warm-up of a number of steps ends
-WARMUP_START = 0.01  # share of the peak, at which a warm-up that is a share of the time starts
+WARMUP_START = 0.01  # share of the peak learning rate at the start of a warm-up measured in time
 
 
 def make_optimizer(
@@ -62,7 +62,7 @@ def make_optimizer(
 def update(optimizer: torch.optim.Optimizer, lr: float) -> None:
     """Makes one update with a learning rate, and marks the parameters as changed.
 
-    Fused optimizers do not raise the version counter of parameters, by which caches of packed weights notice changes.
+    Fused optimizers do not raise the version counter of parameters; caches of packed weights need it to notice changes.
     """
     for group in optimizer.param_groups:
         group["lr"] = lr * group["lr_ratio"]
@@ -231,7 +231,7 @@ def _blocks(network: nn.Module) -> tuple[dict[str, tuple[str, int]], dict[str, l
 
 
 def freeze(network: nn.Module, setting: Freeze) -> str:
-    """Freezes parameters by `requires_grad`, and returns a note of which, empty for none."""
+    """Freezes parameters by `requires_grad`; returns a note that names them, "" if there are none."""
     if setting == "none":
         return ""
     depths, blocks = layer_depths(network), _blocks(network)[2]

@@ -114,7 +114,7 @@ def locate(name: str, data_dir: str | None = None, progress: Progress | None = N
     Args:
         name: Of the data set.
         data_dir: A folder with local copies, tried before the one that SERIATIM_DATA names.
-        progress: Called with the bytes downloaded so far, and those in all.
+        progress: Called with the bytes downloaded so far, and the total.
     """
     entry = find_entry(name)
     if entry is None:

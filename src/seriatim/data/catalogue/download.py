@@ -19,7 +19,7 @@ TIMEOUT = 30.0  # seconds without a byte
 ATTEMPTS = 3
 BLOCK_SIZE = 1 << 16
 
-Progress = Callable[[int, int | None], None]  # bytes so far; bytes in all, if the server tells
+Progress = Callable[[int, int | None], None]  # bytes so far, and the total if the server sends it
 
 
 def download(urls: Sequence[str], path: Path, digest: str, progress: Progress | None = None) -> Path:

@@ -119,7 +119,7 @@ class Arrays(Format):
 
     @staticmethod
     def _main_column(arrays: Mapping[str, tuple[str, Array]]) -> str:
-        """Returns the column that tells the number of rows: by its name, else the first with sequences."""
+        """Returns the column that defines the number of rows: chosen by name, else the first with sequences."""
         named = [name for name in arrays if name.lower() in (*INPUT_NAMES, "image")]
         others = [name for name in arrays if name.lower() not in TARGET_NAMES] or list(arrays)
         sequences = [name for name in others if isinstance(array := arrays[name][1], list) or array.ndim > 1]
@@ -246,7 +246,7 @@ def load_npy(name: str, data: bytes) -> np.ndarray:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(file)
-    except Exception as error:  # the many ways in which Python literals and dtypes are invalid
+    except Exception as error:  # invalid Python literals and dtypes raise many types
         cause = f"{name}: not a .npy file ({shorten_error(error)})"
         raise SeriatimError("data.npy", cause, "save it with numpy.save") from None
     if dtype.hasobject or dtype.names or dtype.subdtype or not dtype.itemsize:
@@ -329,7 +329,7 @@ LOGICAL_FLAG, COMPLEX_FLAG = 2, 8
 
 @dataclass(frozen=True)
 class MatFile:
-    """The variables of a file by name; a cell array is a list. `others` tells what each other variable is."""
+    """The variables of a file by name; a cell array is a list. `others` describes each other variable."""
 
     arrays: dict[str, np.ndarray | list[np.ndarray]] = field(default_factory=dict)
     others: dict[str, str] = field(default_factory=dict)
@@ -401,7 +401,7 @@ def _byte_order(name: str, data: bytes) -> str:
 def _variable(
     where: str, data: memoryview, order: str, is_cell: bool = False
 ) -> tuple[str, np.ndarray | list[np.ndarray] | str]:
-    """Returns the name of a matrix with its numbers, with those of its cells, or with what it is instead."""
+    """Returns the name of a matrix with its size, the sizes of its cells, or its type."""
     elements = _elements(where, data, 0, order)
     flags = _numbers(where, next(elements, None), order)
     shape = [int(length) for length in _numbers(where, next(elements, None), order)]

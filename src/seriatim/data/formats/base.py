@@ -36,7 +36,7 @@ class ReadOptions:
         label_separator: What separates several labels in one cell; None if a cell holds one label.
         text_unit: What a record of plain text is: a line, a block of whole lines of about `BLOCK_SIZE` characters, or
             a whole file.
-        headerless: A table may lack a header; whether it has one is told by `is_header`.
+        headerless: A table may lack a header; `is_header` recognizes one.
         header_names: Normalized column names that the schema knows.
         first_line: The number of the first line, if the source is a part of a file.
         memory_limit: Sources of more bytes are read to disk, if all their columns are text or labels.

@@ -50,7 +50,7 @@ IMAGE_FOLDERS = (
     "", "images", "Images", "pictures", "photos", "Flicker8k_Dataset", "Flickr8k_Dataset",
     "Flickr8k_Dataset/Flicker8k_Dataset", "flickr30k_images", "flickr30k-images",
 )  # fmt: skip
-SAMPLED_IMAGES = 20  # by which the folder of the images is found
+SAMPLED_IMAGES = 20  # looked up to find the folder of the images
 FORMS = 'write {"images": …, "annotations": …} as COCO does, or a list of {"image": …, "caption": …}'
 
 

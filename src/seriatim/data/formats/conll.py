@@ -90,7 +90,7 @@ class Conll(Format):
 
 
 def is_universal(cells: Sequence[str]) -> bool:
-    """Returns whether the cells of a line are those of CoNLL-U."""
+    """Returns whether the cells of a line have the form of CoNLL-U."""
     return len(cells) == len(UNIVERSAL) and bool(WORD_ID.fullmatch(cells[0]) or OTHER_ID.fullmatch(cells[0]))
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 EXTENSIONS = ("po", "mo")
 STRING = re.compile(r'(?:#~\s*)?(?:(?:msgctxt|msgid(?:_plural)?|msgstr(?:\[\d+\])?)\s*)?"(?:[^"\\]|\\.)*"')
 CHARSET = re.compile(rb"charset=([A-Za-z0-9_.:-]+)")
-HEADER_SIZE = 1 << 14  # bytes in which the header names its charset
+HEADER_SIZE = 1 << 14  # bytes searched for the charset in the header
 
 
 class Gettext(Format):
@@ -87,7 +87,7 @@ def read_catalog(stream: Stream, encoding: str, diagnostics: Diagnostics) -> pol
             Path(copy.name).write_bytes(data)
             try:
                 return polib.mofile(copy.name, encoding=declared_charset(data, encoding))
-            except Exception as error:  # the many ways in which reading damaged bytes fails
+            except Exception as error:  # damaged bytes raise many types
                 cause = f"{stream.name}: not a compiled catalog ({shorten_error(error)})"
                 diagnostics.report(
                     "data.gettext", cause.replace(copy.name, stream.name), "compile it again with msgfmt"
@@ -105,7 +105,7 @@ def read_catalog(stream: Stream, encoding: str, diagnostics: Diagnostics) -> pol
         return None
     try:
         return polib.pofile(f"\n{text}\n" if "\n" not in text else text)  # a text with a line end is no path
-    except Exception as error:  # the many ways in which polib fails on a text that is no catalog
+    except Exception as error:  # polib raises many types for a text that is no catalog
         cause = f"{stream.name}: not a catalog ({shorten_error(error)})"
         diagnostics.report("data.gettext", cause, "correct the file; `msgfmt --check` says more")
         return None

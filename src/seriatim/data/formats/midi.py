@@ -42,7 +42,7 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True)
 class Midi:
-    """The notes of a MIDI file, those of drums left out."""
+    """The notes of a MIDI file, without drums."""
 
     notes: list[Note]  # by start, then by pitch
     length: float  # in beats, to the end of the longest track
@@ -62,7 +62,7 @@ def parse_midi(name: str, data: bytes) -> Midi:
     checked = check_chunks(name, data)
     try:
         file = mido.MidiFile(file=io.BytesIO(checked))
-    except Exception as error:  # the many ways in which reading damaged bytes fails
+    except Exception as error:  # damaged bytes raise many types
         reason = shorten_error(error) if str(error) else "a track ends within an event"
         raise SeriatimError(
             "data.midi", f"{name}: the file is damaged: {reason}", "download or save it again"

@@ -97,7 +97,7 @@ class JsonLines(TableFormat):
 
     @staticmethod
     def _has_objects(stream: Stream) -> bool:
-        """Returns whether the first line of a file is a JSON object, as far as its first bytes tell."""
+        """Returns whether the first line of a file is a JSON object, judged by its first bytes."""
         if stream.is_binary():
             return False
         line, end, _ = stream.read_head().lstrip().partition("\n")
@@ -156,7 +156,7 @@ class Json(Format):
 
 
 class Layout(NamedTuple):
-    """What the first line of a delimited table tells."""
+    """The layout of a delimited table, from its first line."""
 
     delimiter: str
     names: tuple[str, ...]  # of the columns
@@ -311,7 +311,7 @@ class Parquet(TableFormat):
         """Yields the columns of some rows at a time.
 
         A few bytes may stand for many rows, and one text in the dictionary of a column for the cells of all of them:
-        texts are read as dictionaries, and the size of all cells is checked before there are so many.
+        texts are read as dictionaries, and the size of all cells is checked before they are expanded.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -346,7 +346,7 @@ class Parquet(TableFormat):
                 yield columns
         except SeriatimError:
             raise
-        except Exception as error:  # the many ways in which decoding damaged bytes fails
+        except Exception as error:  # decoding damaged bytes raises many types
             cause = f"{name}: not a readable Parquet file ({shorten_error(error)})"
             raise SeriatimError("data.parquet", cause, "check the file") from None
 
@@ -379,7 +379,9 @@ class Excel(TableFormat):
             names = [name or f"column {n}" for n, name in enumerate(header, 1)]
             number = 1
             while True:
-                with warnings.catch_warnings(action="ignore"):  # not those of whoever takes the records
+                with warnings.catch_warnings(
+                    action="ignore"
+                ):  # only the warnings of openpyxl, not of the consumer of the records
                     block = list(itertools.islice(rows, self.BATCH_ROWS))
                 if not block:
                     return
@@ -389,7 +391,7 @@ class Excel(TableFormat):
                         yield Record(dict(zip(names, cells, strict=False)), Location(stream.name, number, "row"))
         except SeriatimError:
             raise
-        except Exception as error:  # the many ways in which reading damaged archives and XML fails
+        except Exception as error:  # damaged archives and XML raise many types
             cause = f"{stream.name}: not a readable workbook ({shorten_error(error)})"
             raise SeriatimError("data.excel", cause, "save it again") from None
 
@@ -402,7 +404,7 @@ def check_extension(path: str | Path, others: Sequence[str] = ()) -> str:
 
     Args:
         path: Of the file to write.
-        others: Extensions that can be written beside those of tables.
+        others: Further extensions that can be written.
     """
     extension = Path(path).suffix.lower()
     known = list(dict.fromkeys((*WRITTEN_EXTENSIONS, *others)))
@@ -465,7 +467,7 @@ def write_table(path: str | Path, columns: Sequence[str], rows: Iterable[Row]) -
 
 
 def write_records(path: str | Path, records: Iterable[Mapping[str, Cell]]) -> int:
-    """Writes records, such as `Predictions`, as a table; the columns are those of the first one."""
+    """Writes records, such as `Predictions`, as a table; the first record gives the columns."""
     iterator = iter(records)
     first = next(iterator, {})
     columns = list(first)

@@ -15,7 +15,7 @@ from ..stream import COMPRESSED, Location
 from .base import BLOCK_SIZE, Format, ReadOptions, Record
 from .tables import TABLE_EXTENSIONS
 
-NOT_TEXT = ("npy", "npz", "csv", "mat", "parquet")  # of which a pair is two arrays
+NOT_TEXT = ("npy", "npz", "csv", "mat", "parquet")  # two files of these are two arrays, no pair of texts
 UNLABELED = frozenset(("unsup", "unlabelled", "unlabeled"))
 
 
@@ -89,7 +89,7 @@ class Text(Format):
 
 
 def is_binary_file(stream: Stream, single: bool) -> bool:
-    """Returns whether a file is skipped as binary. A single file is read unless its extension tells that it is:
+    """Returns whether a file is skipped as binary. A single file is read unless it has a binary extension:
     the line of a NUL byte in it is then reported."""
     return stream.is_binary() and (not single or stream.has_binary_extension())
 
@@ -195,7 +195,7 @@ def class_paths(streams: Sequence[Stream]) -> list[tuple[str, ...]]:
         shortest = 1 if paths[0][0].lower() in SPLIT_ALIASES else 2  # files beside the classes of a split are possible
         if not all(len(path) > shortest for path in paths):
             break
-        paths = [path[1:] for path in paths]  # a folder around all others tells nothing
+        paths = [path[1:] for path in paths]  # a folder around all others is no label
     return paths
 
 

@@ -4,7 +4,7 @@
     train.gold.txt      T or F in the same line
     train.jsonl         {"word": …, "sentence1": …, "start1": 8, "end1": 12, "sentence2": …, …, "label": true}
 
-The word is marked in both sentences, so that the pair tells which one is meant: "She sat on the *bank*."
+The word is marked in both sentences, so that the pair identifies it: "She sat on the *bank*."
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-EXTENSIONS = frozenset(  # those of `decode.FORMATS`
+EXTENSIONS = frozenset(  # of `decode.FORMATS`
     ("png", "apng", "jpg", "jpeg", "jpe", "jfif", "gif", "tif", "tiff", "bmp", "webp", "ppm", "pgm", "pbm")
 )
 ImageValue: TypeAlias = "Path | bytes | np.ndarray"  # a file, an encoded image, or pixels (H,W) or (H,W,C) of uint8
@@ -117,7 +117,7 @@ def _file_key(path: Path, size: int, changed: int) -> str:
 
 
 def _examine(values: Sequence[ImageValue]) -> tuple[list[str], dict[int, SeriatimError]]:
-    """Returns the sizes and color modes of images for the data check, and the errors of those that cannot be read."""
+    """Returns the sizes and color modes of images for the data check, and the errors of unreadable images."""
     from .decode import Header  # imports Pillow
     from .store import choose_layout, read_headers
 

@@ -64,7 +64,7 @@ class Images:
 
     @property
     def lengths(self) -> np.ndarray:
-        """The cost of each row (n,) in elements of sequences, by which prediction batches are made."""
+        """The cost of each row (n,) in elements of sequences; prediction batches are limited by it."""
         _, height, width = self.shape
         return np.full(len(self), max(height * width // PIXELS_PER_ELEMENT, 1), dtype=np.int64)
 

@@ -46,7 +46,7 @@ DEFAULT_SETTINGS = ImageSettings()
 
 @dataclass(frozen=True)
 class Header:
-    """What a file tells before its pixels: the upright size, whether it is gray, whether it has several frames."""
+    """The header of an image file: the upright size, whether it is gray, whether it has several frames."""
 
     height: int
     width: int
@@ -175,7 +175,7 @@ def _open(image: Path | bytes, settings: ImageSettings) -> Iterator[Image.Image]
     except (PermissionError, IsADirectoryError) as error:
         remedy = "check the path and its permissions"
         raise SeriatimError("image.unreadable", f"{name}: {error.strerror}", remedy) from None
-    except Exception as error:  # the many ways in which decoders of seven formats fail on damaged bytes
+    except Exception as error:  # decoders of seven formats raise many types for damaged bytes
         reason = "not enough memory" if isinstance(error, MemoryError) else shorten_error(error)
         raise _broken(name, f"cannot be read ({reason})") from None
 

@@ -38,7 +38,7 @@ VERSION = 2  # of the files in the cache
 SHARD_BYTES = 1 << 27
 OPEN_SHARDS = 500  # mapped at a time: each holds a file open
 PROGRESS_SECONDS = 5.0
-SMALL_SIZE = 64  # pixels of a side up to which images that are all alike keep their size
+SMALL_SIZE = 64  # pixels per side; images of one size up to it are not resized
 DEFAULT_SIZES = ((32, 32), (128, 64), (1 << 30, 224))  # shorter sides up to the first get the second
 
 Progress = Callable[[str], None]
@@ -68,7 +68,7 @@ def load_images(
     settings: ImageSettings = DEFAULT_SETTINGS,
     progress: Progress | None = None,
 ) -> tuple[Images, dict[int, SeriatimError]]:
-    """Returns images in one layout, those of files by the cache, and the error of each row that could not be read.
+    """Returns images in one layout, image files through the cache, and the error of each row that could not be read.
 
     Args:
         values: Paths, encoded bytes or pixels.
@@ -141,7 +141,7 @@ def read_headers(
     settings: ImageSettings = DEFAULT_SETTINGS,
     progress: Progress | None = None,
 ) -> list[Header | SeriatimError]:
-    """Returns the header of each image, or the error that reading it raised; those of files are kept in the cache."""
+    """Returns the header of each image, or the error that reading it raised; headers of files are cached."""
     read = _or_error(partial(read_header, settings=settings))
     paths = [value.absolute() for value in values if isinstance(value, Path)]
     if len(paths) < len(values):

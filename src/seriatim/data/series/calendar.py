@@ -29,7 +29,7 @@ CLOCK_FORMATS = ("", " %H:%M", " %H:%M:%S")
 COMPACT_DATE = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])([0-2]\d|3[01])")  # 20200131 is a date, not a number
 ISO_TIME = re.compile(r"[12]\d{3}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")  # that numpy reads as well
 QUARTER = re.compile(r"(\d{4})[- ]?Q([1-4])")
-MAX_SEASON_STEPS = 288  # of a day, for which a day is the season
+MAX_SEASON_STEPS = 288  # steps per day up to which a day is the season
 CYCLES = {"day": DAY, "week": 7 * DAY, "year": 365.25 * DAY}
 
 
@@ -154,7 +154,7 @@ class Frequency:
 
     @property
     def season(self) -> int | None:
-        """The usual season in steps, if the frequency tells one."""
+        """The usual season in steps, if the frequency has one."""
         if self.kind == "business":
             return 5
         if self.kind == "months":

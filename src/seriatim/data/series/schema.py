@@ -102,7 +102,7 @@ def describe_values(values: Sequence[float]) -> tuple[list[str], dict[int, Seria
 
 
 class ValueKind(Kind):
-    """Numbers of which the first rows may all be missing."""
+    """Numbers; the first rows may be missing."""
 
     def accepts(self, cells: Iterable[Cell]) -> bool:
         cells = list(cells)

@@ -15,7 +15,7 @@ from .calendar import Frequency
 from .schema import HISTORY
 from .table import GAP_FACTOR, GAP_OFFSET, start_time
 
-SHUFFLE_SEED = 0  # of series from tables; those of arrays are in order
+SHUFFLE_SEED = 0  # of series from tables; series from arrays keep their order
 
 
 class AlongTime(SplitPolicy):
@@ -55,8 +55,8 @@ class AlongTime(SplitPolicy):
 
 
 class BySeries(SplitPolicy):
-    """Whole series, drawn at random from tables and in order from arrays. The role `divided` tells it: such series
-    share one scaling."""
+    """Whole series, drawn at random from tables and in order from arrays. The role `divided` marks them: they share
+    one scaling."""
 
     reports_overlap: ClassVar[bool] = False
     unit: ClassVar[str] = "series"

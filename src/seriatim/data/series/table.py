@@ -28,7 +28,7 @@ from .schema import HISTORY, TIME
 
 MAX_LISTED = 10  # series whose missing values are noted one by one
 SEPARATE_NAME = "value"  # of the variable, if each column of a table is a series
-GAP_FACTOR, GAP_OFFSET = 4, 1000  # a grid of more steps than so many times the rows, and this, is no grid
+GAP_FACTOR, GAP_OFFSET = 4, 1000  # grids longer than GAP_FACTOR · rows + GAP_OFFSET are rejected
 
 
 @dataclass(frozen=True)

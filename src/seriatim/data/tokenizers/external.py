@@ -75,7 +75,7 @@ def read_backend(path: Path) -> Backend:
 
 @contextlib.contextmanager
 def package_errors(cause: str, remedy: str, code: str = "tokenizer.unreadable") -> Iterator[None]:
-    """Raises SeriatimError for what the package raises: plain exceptions, and panics, which are no `Exception`."""
+    """Converts errors of the package to SeriatimError: plain exceptions, and panics, which are no `Exception`."""
     try:
         yield
     except (SeriatimError, MemoryError):
@@ -111,7 +111,7 @@ def check_description(description: Description, source: str) -> None:
 
 
 def _steps(part: Any) -> Iterator[Description]:
-    """Yields the steps of a part of a tokenizer.json, those of nested sequences too."""
+    """Yields the steps of a part of a tokenizer.json, also of nested sequences."""
     if isinstance(part, dict):
         inner = next((part[key] for key in SEQUENCES if isinstance(part.get(key), list)), None)
         if inner is None or part.get("type") != "Sequence":
@@ -244,7 +244,7 @@ def _unreadable(cause: str, remedy: str) -> SeriatimError:
     return SeriatimError("tokenizer.unreadable", cause, remedy)
 
 
-# What a tokenizer.json tells
+# The contents of a tokenizer.json
 
 
 def recognize_kind(description: Description) -> str:

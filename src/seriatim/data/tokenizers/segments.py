@@ -2,7 +2,7 @@
 
 No tokenizer of this package has a token that goes from a character that is not white space to one that is. A text is
 therefore a sequence of *segments*, each white space and what follows it up to the next white space, and the tokens of
-a text are those of its segments. A segment longer than `SEGMENT_LIMIT` is cut at multiples of it. All cuts depend on
+a text are the ids of its segments. A segment longer than `SEGMENT_LIMIT` is cut at multiples of it. All cuts depend on
 the text alone, never on the blocks in which it was read.
 
 Some white space is a control character as well. BERT's tokenizer deletes it, which joins the words on both sides: no
@@ -161,7 +161,7 @@ def byte_token(byte: int) -> str:
 
 
 class CharacterTable:
-    """Ids of characters by table look-up: those of the `tokenizers` package, a hundred times as fast.
+    """Ids of characters by table look-up: equal to the `tokenizers` package, a hundred times as fast.
 
     Args:
         vocab: Token → id, with `<unk>`, and with all byte tokens or none.

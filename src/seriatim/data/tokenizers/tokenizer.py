@@ -102,7 +102,7 @@ class Tokenizer:
 
     @classmethod
     def train(cls, settings: TokenizerSettings, texts: Iterable[str]) -> Tokenizer:
-        """Returns a tokenizer trained on texts, which are read once, joined in order and never held together."""
+        """Returns a tokenizer trained on texts; they are read once, joined in order, and never all in memory."""
         return cls(train_backend(settings, texts))
 
     @classmethod
@@ -222,7 +222,7 @@ class Tokenizer:
         return np.array(encoding.ids, dtype=np.int64), np.where(inside[:, :1] < inside[:, 1:], inside, spans)
 
     def encoding(self, text: str) -> Encoding:
-        """Returns what the package tells of a text: ids, spans of characters, words."""
+        """Returns the encoding of a text by the package: ids, spans of characters, words."""
         _check_text(text)
         with self._errors():
             return self.backend.encode(text, add_special_tokens=False)
@@ -407,7 +407,7 @@ def join_texts(
     after: Sequence[int],
     limit: int | None,
 ) -> np.ndarray:
-    """Returns one text or two with special tokens around them, truncated to `limit` tokens in all."""
+    """Returns one text or two with special tokens around them, truncated to a total of `limit` tokens."""
     around = len(before) + len(after) + (0 if second is None else len(between))
     if limit is not None:
         if limit < around:

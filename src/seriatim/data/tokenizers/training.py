@@ -34,7 +34,7 @@ from .segments import (
 )
 
 UNK, EOS = "<unk>", "<eos>"
-SPECIAL_TOKENS = [UNK, EOS]  # ids 0 and 1 of every tokenizer trained here, except those of kind bert
+SPECIAL_TOKENS = [UNK, EOS]  # ids 0 and 1 of every tokenizer trained here, except of kind bert
 # By their use, in the order of their ids in a BERT vocabulary trained here.
 BERT_SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 BYTE_TOKENS = [byte_token(byte) for byte in range(256)]

@@ -1,7 +1,7 @@
 """ELECTRA: the encoder of the discriminator or of the generator.
 
 Tokens, positions and their norm may be of a smaller size than the blocks, with a linear layer between them. The head of
-the discriminator, which tells replaced tokens, is not read.
+the discriminator, which detects replaced tokens, is not read.
 """
 
 from __future__ import annotations

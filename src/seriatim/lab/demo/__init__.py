@@ -82,7 +82,7 @@ PROBLEMS = {
     "translation": Problem(
         "A translation, and where it looks",
         "Dates, numbers, times and short sentences, from English to French. Before each word that it writes, the "
-        "network attends to words of the source; nobody told it which ones belong together.",
+        "network attends to words of the source; it was not trained with alignments.",
         "translate",
         "dates",
         {"bahdanau": {"model": "bahdanau"}},
@@ -100,7 +100,7 @@ MINUTES = sum((len(p.models) - ("ngram" in p.models)) * p.seconds for p in PROBL
 
 @dataclass(frozen=True)
 class Demo:
-    """The comparisons of the demo, as far as they were made."""
+    """The comparisons of the demo that were made."""
 
     path: Path
     comparisons: dict[str, Comparison]  # by the name of the problem

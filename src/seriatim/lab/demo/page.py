@@ -16,7 +16,7 @@ from ...report.run_data import RunData, ranked
 from ...report.verdict import Verdict, lessons
 
 Part = tuple[str, str, Sequence[RunData]]  # heading, what it is about, and runs in the order of their history
-SOLVED = 0.9  # R² from which a problem is called solved
+SOLVED = 0.9  # R²; from here on a problem counts as solved
 LIMITS = {
     "mlp": "the window MLP sees only the last {window} of the numbers",
     "rnn": "in the plain RNN the gradient vanishes on the way back to the first mark",

@@ -45,9 +45,9 @@ class PublishedRow:
         title: Data set and metric.
         task: The task.
         metric: The metric that was published.
-        data: The source, of which the catalogue knows how to get it; None if there are only `files`.
+        data: A source of the catalogue; None if there are only `files`.
         params: The number of parameters of every model; None if sizes are in the settings.
-        models: Label → settings over those of the row, the `published` figure, and a `note` on why it may be missed.
+        models: Label → settings that override the row, the `published` figure, and a `note` on why it may be missed.
         settings: Of all models.
         split: The split that is evaluated.
         files: Layouts of the user's own files, tried in order: the path of the training split below the data folder,
@@ -75,7 +75,7 @@ class PublishedRow:
     training_curves: bool = False
 
     def sources(self, folders: Sequence[Path], requested: bool) -> list[str]:
-        """Returns the source of the training split, and those of validation and test if they are files of their own.
+        """Returns the source of the training split, and of validation and test if they have their own files.
 
         Args:
             folders: Where the user's files may be.
@@ -220,7 +220,7 @@ class Reproduced:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A table as far as it is reproduced in a folder."""
+    """The reproduced part of a table, in a folder."""
 
     path: Path
     published: PublishedTable
@@ -315,7 +315,7 @@ def reproduce(
     callbacks: Callbacks = lambda label: (),
     notify: Notify = lambda text: None,
 ) -> Reproduction:
-    """Trains the models of a table's rows and writes the table anew after each row.
+    """Trains the models of a table's rows and rewrites the table after each row.
 
     Args:
         name: The table.
@@ -392,7 +392,7 @@ def variants_of(
     }
     if minutes is None:
         return variants
-    # as many steps as fit, instead of those of the row
+    # as many steps as fit, instead of the steps of the row
     return {label: merge(own, {"train": {"steps": None, "epochs": None}}) for label, own in variants.items()}
 
 

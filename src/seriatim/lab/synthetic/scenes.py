@@ -44,7 +44,7 @@ QUARTERS = 4
 SAMPLES = 16  # of a pixel
 PERCENTAGES = {2: (25, 75), 3: (20, 45, 35)}  # of scenes with one, two and three objects, by the largest number
 RADII = ((20, 24), (38, 44))  # of each size, from and to
-SHADE_RANGE = 10  # by which a color may differ from its mean
+SHADE_RANGE = 10  # largest difference from the mean of a color
 MIN_GAP = 3 * QUARTERS  # between objects
 MIN_MARGIN = 2 * QUARTERS  # between an object and the edge
 BATCH_SIZE = 4_000  # scenes drawn at a time
@@ -81,7 +81,7 @@ class Shape(NamedTuple):
     radius: int
     x: int
     y: int
-    shade: list[int]  # red, green and blue, near those of its color
+    shade: list[int]  # red, green and blue, near its color
 
     @property
     def words(self) -> list[str]:

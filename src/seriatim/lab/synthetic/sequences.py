@@ -1,7 +1,7 @@
 """Sequence problems and small languages: texts, the adding problem, copy memory, curves, sine waves, pairs of letters.
 
-Random numbers of texts come from `random.Random.random`, whose sequence Python guarantees, those of arrays from the raw
-output of PCG64: all sets are the same on every machine.
+Texts are drawn by `random.Random.random`, whose sequence Python guarantees, arrays from the raw output of PCG64: all
+sets are the same on every machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from ...data.catalogue.generated import Columns, Splits
 
 SEED = 1
-CHUNK_SIZE = 1000  # sequences for which random numbers are drawn at a time
+CHUNK_SIZE = 1000  # sequences generated at a time
 BRACKETS = ("()", "[]", "{}", "<>")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 SYMBOLS = np.array(list("0123456789"), dtype=object)

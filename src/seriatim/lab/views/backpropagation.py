@@ -38,7 +38,7 @@ from ...report.charts import Cell, Heatmap, HeatmapGrid, Lines, Series, Table, V
 from .catalog import Backpropagation
 
 MAX_WIDTH, MAX_STEPS = 16, 64  # larger ones cannot be read
-MAX_WRITTEN = 10  # steps up to which numbers are written into the cells of a heatmap
+MAX_WRITTEN = 10  # steps; with more, the cells of a heatmap have no numbers
 INPUT_SCALE = 0.2  # small inputs, so that φ is not flat from the first step on
 PANELS_PER_ROW = 8
 MAX_NUMBERS = 64  # numbers of all states up to which every number is listed
@@ -48,7 +48,7 @@ MAX_NUMBERS = 64  # numbers of all states up to which every number is listed
 class UnrolledGradient:
     """All factors for T steps of width D and C classes; inputs have D numbers, too. First indices are t, then k.
 
-    `terms` (T,T,…) sum to the gradients of E; those of V (T,C,D) have no k.
+    `terms` (T,T,…) sum to the gradients of E; the terms of V (T,C,D) have no k.
     """
 
     cell: RNNCell

@@ -45,7 +45,7 @@ DEPTHS = ("levels", "layers")  # settings that are the number of layers
 PATH_ELEMENTS = (8, 16, 32)
 MAX_DEPTH = 12
 KINDS = ("between activations", "with weights")
-TIMES = 3  # passes of which the median counts
+TIMES = 3  # passes; their median counts
 
 
 class ProductMeter(TorchDispatchMode):

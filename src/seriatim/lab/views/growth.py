@@ -45,7 +45,7 @@ from ...report.charts import Lines, Series, Table, View, row
 from .catalog import Growth
 
 LENGTHS = tuple(64 << power for power in range(8))  # 64 … 8,192
-MAX_MEMORY = 2**30  # bytes up to which attention that stores its weights is timed
+MAX_MEMORY = 2**30  # bytes; attention that stores more weights is not timed
 MIN_REPEATS, MAX_REPEATS = 3, 9
 REPEAT_SECONDS = 0.3  # of all repeats of a pass
 CLOCK_TICK = 1e-3  # seconds: some clocks have no shorter ones
@@ -343,8 +343,8 @@ class Pass:
 
     Args:
         backbone: The architecture.
-        sizes: The sizes of its input vectors: one, or those of source and target.
-        equations: Whether it computes by its equations, in which attention stores all its weights.
+        sizes: The sizes of its input vectors: one, or one each for source and target.
+        equations: Whether it computes by its equations; attention then stores all its weights.
     """
 
     def __init__(self, backbone: nn.Module, *sizes: int, equations: bool = False) -> None:

@@ -47,7 +47,7 @@ def score_arrays(subject: Subject, request: Request[Scores]) -> Arrays[None]:
     names, points = list(SCORES), [f"{x:.2f}".replace("-", "−") for x in line.tolist()]
     axes = {"score": names, "query": points, "key": points}
     arrays = {"weights": NamedArray(score_weights(line, names).numpy(), axes)}
-    note = "concat has the weights of additive, with C = [A B], and gaussian those of distance"
+    note = "concat has the weights of additive, with C = [A B], and gaussian the weights of distance"
     return Arrays("Weights of every attention score over the same queries and keys", arrays, None, [note])
 
 

@@ -1,6 +1,6 @@
 """Counting n-grams: chunks of a text become sorted runs, which are merged, so memory holds distinct n-grams only.
 
-Keys are those of `ngram.py`: (index of the first m−1 tokens in the order below) · V + last token.
+Keys as in `ngram.py`: (index of the first m−1 tokens in the order below) · V + last token.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Scorer(Protocol):
 
     @property
     def tables(self) -> Sequence[Table]:
-        """The tables of the model, or of those that are mixed."""
+        """The tables of the model, or of the models that it mixes."""
 
     def arrays(self) -> dict[str, Array]:
         """Returns the arrays to store, by name."""
