@@ -125,7 +125,7 @@ def test_splits_by_folder_names(tmp_path: Path, packed: bool) -> None:
                 archive.write(path, path.relative_to(tmp_path / "d"))
     source = open_source(spec)
     assert {split: len(part.streams) for split, part in source.splits.items()} == {"test": 1, "train": 2}
-    assert "1 files outside of them are left out" in source.notes[1]
+    assert "1 file outside of them is left out" in source.notes[1]
 
 
 def test_split_names() -> None:

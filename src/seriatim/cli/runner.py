@@ -114,7 +114,7 @@ def predict_parts(
         try:
             answer = predictor.execute(request)
             for part in track(answer, capability.name, -(-max(answer.count, 1) // ROWS), command.quiet):
-                records = list(answer.named(part.records))
+                records = list(answer.rename_main(part.records))
                 if command.verb == "predict" and capability.per_row:
                     own = part.cells() if cells is None else cells
                     records = [next(own, {}) | record for record in records]

@@ -178,7 +178,7 @@ class Answer:
     def __iter__(self) -> Iterator[Part]:
         return self._parts
 
-    def named(self, records: Iterable[Record]) -> Iterator[Record]:
+    def rename_main(self, records: Iterable[Record]) -> Iterator[Record]:
         """Yields records with the main output under the name that the request gives it."""
         own = self.capability.main
         if self.main == own:
@@ -192,7 +192,7 @@ class Answer:
 
     def predictions(self) -> Predictions:
         """Returns all records."""
-        predictions = Predictions(record for part in self for record in self.named(part.records))
+        predictions = Predictions(record for part in self for record in self.rename_main(part.records))
         predictions.source = self._source if self.capability.per_row else None
         return predictions
 
