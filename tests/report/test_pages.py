@@ -14,6 +14,7 @@ import pytest
 
 from report_examples import CHARTS
 from seriatim import report
+from seriatim.core import registry
 from seriatim.core.run_folder import RunFolder
 from seriatim.report.charts import (
     BinnedMetric,
@@ -127,10 +128,14 @@ def test_the_command_can_be_repeated(comparison: Any) -> None:
         assert part in command
 
 
+def registry_colors(names: list[str]) -> dict[str, list[str]]:
+    return {name: info.color or [] for name, info in registry.models.infos(names).items()}
+
+
 def test_every_model_keeps_its_color(lineage: list[RunFolder]) -> None:
     for runs in (lineage, lineage[3:5], lineage[::-1]):
         labels = [run.label for run in read_runs(runs)]
-        assert series_colors(labels, LIGHT) == {label: LIGHT.model_colors[label] for label in labels}
+        assert series_colors(labels, LIGHT) == {label: colors[0] for label, colors in registry_colors(labels).items()}
     twins = read_runs([lineage[3], lineage[3], lineage[4]])
     labels = [run.label for run in twins]
     assert len(set(labels)) == len(set(series_colors(labels, LIGHT).values())) == 3

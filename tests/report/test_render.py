@@ -121,13 +121,13 @@ def test_text_from_data_stays_text_in_an_interactive_page(tmp_path: Path) -> Non
 def test_curves_have_the_colors_of_their_models_and_dashed_twins() -> None:
     names = ["rnn", "rnn, before", "gpt", "theory", "rnn again", "unigram"]
     colors = series_colors(names, LIGHT, {"rnn, before", "unigram"})
-    assert colors["rnn"] == colors["rnn, before"] == LIGHT.model_colors["rnn"]
-    assert colors["gpt"] == LIGHT.model_colors["gpt"]
+    assert colors["rnn"] == colors["rnn, before"] == "#56b4e9"
+    assert colors["gpt"] == "#d55e00"
     assert colors["unigram"] == LIGHT.muted
     assert len({colors[name] for name in ("rnn", "gpt", "theory", "rnn again")}) == 4
     baselines = series_colors(["gru", "naive", "linear", "theta"], LIGHT, {"naive", "linear", "theta"})
     assert len(set(baselines.values())) == 4
-    assert (baselines["gru"], baselines["naive"]) == (LIGHT.model_colors["gru"], LIGHT.muted)
+    assert (baselines["gru"], baselines["naive"]) == ("#009e73", LIGHT.muted)
     series = tuple(Series(name, (0, 1), (1, 2), dashed=name == "rnn, before") for name in names[:3])
     svg = to_svg(Lines(title="t", series=series, x="x", y="y"))
     assert svg.count('stroke-dasharray="5,4"') == 2  # and in the legend

@@ -34,6 +34,7 @@ class Metric:
     percent: bool = False
     description: str = ""
     is_count: bool = False  # it counts what was evaluated
+    stands_for_loss: Literal["never", "always", "beside others"] = "never"  # shown first if the loss is monitored
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,11 @@ def _percentage(label: str, description: str, direction: Literal["lower", "highe
     return Metric(label, direction, 1, True, description)
 
 
+def _of_text(metric: Metric, stands_for_loss: Literal["always", "beside others"] = "always") -> Metric:
+    """Returns a metric of generated text, which says more than the loss."""
+    return replace(metric, stands_for_loss=stands_for_loss)
+
+
 def _count(label: str) -> Metric:
     return Metric(label, "neither", 0, description="the number evaluated", is_count=True)
 
@@ -104,7 +110,7 @@ METRICS = {
     "nll": Metric("Negative log-likelihood", description="nats per frame or example"),
     "accuracy": _percentage("Accuracy", "share of correct predictions"),
     "error": _percentage("Error", "share of wrong predictions", "lower"),
-    "exact_match": _percentage("Exact match", "share of answers that equal a reference"),
+    "exact_match": _of_text(_percentage("Exact match", "share of answers that equal a reference"), "beside others"),
     "macro_f1": _percentage("Macro F1", "mean of the F1 of each class: rare classes count as much as common ones"),
     "micro_f1": _percentage("Micro F1", "F1 over all decisions together"),
     "f1": _percentage("F1", "harmonic mean of precision and recall"),
@@ -121,14 +127,16 @@ METRICS = {
     "r2": Metric("R²", "higher", description="explained share of the variance; 0 is the mean, 1 is perfect"),
     "spearman": Metric("Spearman", "higher", description="rank correlation, from −1 to 1"),
     "pearson": Metric("Pearson", "higher", description="correlation, from −1 to 1"),
-    "bleu": Metric("BLEU", "higher", 1, description="n-gram overlap with the reference, up to 100"),
+    "bleu": _of_text(Metric("BLEU", "higher", 1, description="n-gram overlap with the reference, up to 100")),
     "bleu_all": Metric("BLEU (all references)", "higher", 1, description="n-gram overlap with any reference"),
     "chrf": Metric("chrF", "higher", 1, description="character n-gram overlap with the reference, up to 100"),
     "bleu1": Metric("BLEU-1", "higher", 1, description="word overlap with any reference, up to 100"),
     "bleu2": Metric("BLEU-2", "higher", 1, description="overlap of up to two words with any reference, up to 100"),
     "bleu3": Metric("BLEU-3", "higher", 1, description="overlap of up to three words with any reference, up to 100"),
     "bleu4": Metric("BLEU-4", "higher", 1, description="overlap of up to four words with any reference, up to 100"),
-    "cider": Metric("CIDEr", "higher", 3, description="n-gram overlap with the references, weighted by rarity, to 10"),
+    "cider": _of_text(
+        Metric("CIDEr", "higher", 3, description="n-gram overlap with the references, weighted by rarity, to 10")
+    ),
     "pointing": _percentage("Pointing", "share of nouns for which the attention's peak lies in the noun's box"),
     "pointing_mass": _percentage("Attention in the box", "share of the attention for a noun that lies in its box"),
     "tokens": _count("Tokens"),
@@ -207,10 +215,12 @@ def describe_metric(name: str, value: object) -> str:
 def main_metric(values: Mapping[str, object], monitor: str = "loss") -> str:
     """Returns the metric to show first: the monitored one, or an easier one that says the same.
 
-    An error is shown as its complement, such as accuracy; a loss of generated text as BLEU, CIDEr or exact match.
+    An error is shown as its complement, such as accuracy; a loss as the first metric that declares to stand for it, if
+    there is one that always does, as for generated text.
     """
-    if monitor == "loss" and ("bleu" in values or "cider" in values):
-        return next(name for name in values if name in ("bleu", "cider", "exact_match"))
+    declared = {name: METRICS[name].stands_for_loss for name in values if name in METRICS}
+    if monitor == "loss" and "always" in declared.values():
+        return next(name for name, stands in declared.items() if stands != "never")
     error = finite(values.get("error"))
     if monitor != "error" or error is None:
         return monitor

@@ -7,15 +7,21 @@ imported when it is loaded. `add_file` registers a user's own file.
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import importlib.util
 import sys
 import traceback
+from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from .errors import SeriatimError, did_you_mean
+
+if TYPE_CHECKING:
+    from .model_info import ModelInfo
 
 
 class Registry:
@@ -23,6 +29,7 @@ class Registry:
         self.kind = kind
         self.package = package
         self._files: dict[str, Path] = {}
+        self._infos: dict[Path, ModelInfo] = {}
 
     def names(self) -> list[str]:
         return sorted(self._sources())
@@ -31,15 +38,27 @@ class Registry:
         """Returns the first line of the module's docstring."""
         return (ast.get_docstring(self._parse(name)) or "").partition("\n")[0].rstrip(".")
 
-    def title(self, name: str) -> str:
-        """Returns the name as people write it, `title` of the module's class Settings; by default the name itself."""
-        classes = [
-            node for node in self._parse(name).body if isinstance(node, ast.ClassDef) and node.name == "Settings"
-        ]
-        for line in (line for node in classes for line in node.body if isinstance(line, ast.AnnAssign)):
-            if ast.unparse(line.target) == "title" and isinstance(line.value, ast.Constant):
-                return str(line.value.value)
-        return name
+    def infos(self, names: Iterable[str]) -> dict[str, ModelInfo]:
+        """Returns what the classes Settings of modules declare for reports, of the names that are entries."""
+        sources = self._sources()
+        return {name: self._info(name, sources[name]) for name in names if name in sources}
+
+    def _info(self, name: str, path: Path) -> ModelInfo:
+        """Returns the literals that `ModelInfo` knows among the class variables of a module's class Settings."""
+        from .model_info import ModelInfo  # imports pydantic, which --help does not need
+
+        if path not in self._infos:
+            declared = {}
+            for node in self._parse(name).body:
+                for line in node.body if isinstance(node, ast.ClassDef) and node.name == "Settings" else []:
+                    if isinstance(line, ast.AnnAssign) and ast.unparse(line.target) in ModelInfo.model_fields:
+                        with contextlib.suppress(ValueError):  # no literal
+                            declared[ast.unparse(line.target)] = ast.literal_eval(line.value or ast.Constant(None))
+            try:
+                self._infos[path] = ModelInfo.model_validate(declared)
+            except ValueError:  # of a user's file; loading it raises the error
+                return ModelInfo()
+        return self._infos[path]
 
     def _parse(self, name: str) -> ast.Module:
         """Returns the syntax tree of a module, which is not imported."""
@@ -83,6 +102,7 @@ class Registry:
         if self._files.get(path.stem) not in (None, path):
             sys.modules.pop(f"{self.package}.{path.stem}", None)
         self._files[path.stem] = path
+        self._infos.pop(path, None)  # it may have been edited
         return path.stem
 
     def _builtin(self) -> dict[str, Path]:

@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from .files import Json
 from .metrics import finite
+from .model_info import ModelInfo
 from .run_folder import damaged
 
 TYPES = {  # type of pydantic's error → the type that the value should have
@@ -104,6 +105,7 @@ class RunSummary(Record):
     monitor: str = "loss"  # the metric that selects the weights
     task_summary: str = ""
     model_summary: str = ""
+    model_info: ModelInfo | None = None
     gradient_free: bool | None = None
     unit: str = ""  # what is counted while training, in the plural: "tokens", "examples"
     seed: Number | None = None

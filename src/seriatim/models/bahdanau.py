@@ -20,6 +20,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from ..core.model_info import History
 from ..core.state import State
 from ..nn.attention import EQUAL_SIZE_SCORES
 from ..nn.backbone import Trace, trace_scope
@@ -60,6 +61,10 @@ class Bahdanau(AttentionDecoder):
 
 class Settings(EncoderDecoderSettings):
     title: ClassVar[str] = "Bahdanau model"
+    color: ClassVar[tuple[str, str] | None] = ("#009e73", "#22b98d")
+    history: ClassVar[History] = "pairs"
+    recurrent: ClassVar[bool] = True
+    predecessors: ClassVar[tuple[str, ...]] = ("seq2seq",)
 
     cell: CellName = Field("gru", description="rnn, lstm or gru")
     score: ScoreName = Field("additive", description="attention score: see docs/models.md")

@@ -24,6 +24,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
+from ..core.model_info import History
 from ..core.state import State, append
 from ..nn.attention import causal_mask
 from ..nn.backbone import Backbone, BackboneTraits, Trace, record, trace_scope
@@ -135,6 +136,11 @@ class GPT(Backbone):
 
 class Settings(TransformerSettings):
     title: ClassVar[str] = "GPT"
+    color: ClassVar[tuple[str, str] | None] = ("#d55e00", "#f07c2b")
+    history: ClassVar[History] = "sequences"
+    predecessors: ClassVar[tuple[str, ...]] = ("ngram", "mlp", "rnn", "lstm", "gru", "tcn")
+    novelty: ClassVar[str] = "attention reaches {context} in one step, wherever they are"
+    limitation: ClassVar[str] = "attention has to learn even the order of tokens, from {tokens} of them"
     dropout_onset: ClassVar[float] = 30.0
     embedding_std: ClassVar[float | None] = INIT_STD
     output_bias: ClassVar[bool] = False

@@ -20,6 +20,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from ..core.model_info import History
 from ..kernels import recurrent as kernels
 from ..nn.backbone import Trace
 from ..nn.recurrent import Cell, CellState, LoopMatmul, Matmuls, RecurrentSettings, memory_bias
@@ -63,6 +64,12 @@ class GRUCell(Cell):
 
 class Settings(RecurrentSettings):
     title: ClassVar[str] = "GRU"
+    color: ClassVar[tuple[str, str] | None] = ("#009e73", "#22b98d")
+    history: ClassVar[History] = "sequences"
+    recurrent: ClassVar[bool] = True
+    predecessors: ClassVar[tuple[str, ...]] = ("lstm",)
+    novelty: ClassVar[str] = "one gate decides what is kept and what is written{wider}"
+    limitation: ClassVar[str] = "the separate memory cell of the LSTM seems to be worth its weights here"
 
     reset: Reset = Field("before", description="reset before the product (the paper) or after it (cuDNN)")
     memory: int | None = Field(None, ge=2, le=10**9, description="steps to remember from the start (default: a few)")

@@ -19,6 +19,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from ..core.model_info import History
 from ..kernels import recurrent as kernels
 from ..nn.backbone import Trace
 from ..nn.recurrent import Cell, CellState, Matmuls, RecurrentSettings, memory_bias
@@ -54,6 +55,12 @@ class LSTMCell(Cell):
 
 class Settings(RecurrentSettings):
     title: ClassVar[str] = "LSTM"
+    color: ClassVar[tuple[str, str] | None] = ("#0072b2", "#3d9be0")
+    history: ClassVar[History] = "sequences"
+    recurrent: ClassVar[bool] = True
+    predecessors: ClassVar[tuple[str, ...]] = ("rnn",)
+    novelty: ClassVar[str] = "its gates keep the gradient alive over many steps"
+    limitation: ClassVar[str] = "what the gates help to remember seems to matter little in this text at this size"
 
     memory: int | None = Field(None, ge=2, le=10**9, description="steps to remember from the start (default: a few)")
 

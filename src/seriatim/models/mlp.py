@@ -21,6 +21,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from ..core.model_info import History
 from ..core.state import State
 from ..nn.backbone import Backbone, LayeredSettings, Trace, record
 from ..nn.layers import Dropout, extend_window, last_window
@@ -58,6 +59,11 @@ class WindowMLP(Backbone):
 
 class Settings(LayeredSettings):
     title: ClassVar[str] = "window MLP"
+    color: ClassVar[tuple[str, str] | None] = ("#e69f00", "#f0b437")
+    history: ClassVar[History] = "sequences"
+    predecessors: ClassVar[tuple[str, ...]] = ("ngram",)
+    novelty: ClassVar[str] = "its tokens are vectors, so what it learns of one helps with similar ones"
+    limitation: ClassVar[str] = "exact counts are hard to beat where the same phrases come back"
 
     window: int = Field(16, ge=1, le=4_096, description="n, the number of elements it sees")
 

@@ -43,6 +43,7 @@ from torch import Tensor
 
 from ..core.config import Count, validate
 from ..core.errors import SeriatimError
+from ..core.model_info import History
 from ..nn.backbone import ModelSettings
 from ..nn.fitted import FittedModel
 from ._ngram import arpa, counting
@@ -57,6 +58,8 @@ Array = np.ndarray
 
 class Settings(ModelSettings):
     title: ClassVar[str] = "n-gram"
+    color: ClassVar[tuple[str, str] | None] = ("#50565e", "#c3c9d1")
+    history: ClassVar[History] = "sequences"
     gradient_free: ClassVar[bool] = True
 
     order: int = Field(5, ge=1, le=64, description="n: the predicted token and the n−1 before it")

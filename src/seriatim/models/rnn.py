@@ -19,6 +19,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from ..core.model_info import History
 from ..kernels import recurrent as kernels
 from ..nn.backbone import Trace
 from ..nn.recurrent import Cell, CellState, Matmuls, RecurrentSettings
@@ -46,6 +47,14 @@ class RNNCell(Cell):
 
 class Settings(RecurrentSettings):
     title: ClassVar[str] = "plain RNN"
+    color: ClassVar[tuple[str, str] | None] = ("#56b4e9", "#9ad6f7")
+    history: ClassVar[History] = "sequences"
+    recurrent: ClassVar[bool] = True
+    predecessors: ClassVar[tuple[str, ...]] = ("mlp",)
+    novelty: ClassVar[str] = "its state carries what it read, where the MLP sees {window}"
+    limitation: ClassVar[str] = (
+        "its gradient vanishes over many steps, so that it may use little more than a window does"
+    )
     muon_lr: ClassVar[float | None] = 0.02  # at 0.05 long trainings diverge
 
     activation: Literal["tanh", "relu"] = Field("tanh", description="φ")

@@ -17,6 +17,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
+from ..core.model_info import History
 from ..core.state import State
 from ..nn.backbone import Trace, trace_scope
 from ..nn.encoder_decoder import EncoderDecoderBackbone, EncoderDecoderSettings
@@ -63,6 +64,15 @@ class Seq2Seq(EncoderDecoderBackbone):
 
 class Settings(EncoderDecoderSettings):
     title: ClassVar[str] = "seq2seq model"
+    color: ClassVar[tuple[str, str] | None] = ("#56b4e9", "#9ad6f7")
+    history: ClassVar[History] = "pairs"
+    recurrent: ClassVar[bool] = True
+    attention_novelty: ClassVar[str] = (
+        "it attends to the whole source before every word; the other has it in one state only"
+    )
+    attention_limitation: ClassVar[str] = (
+        "one state holds sources as short as these, and where to attend has yet to be learned"
+    )
     attends: ClassVar[bool] = False
 
     cell: CellName = Field("lstm", description="rnn, lstm or gru")

@@ -24,6 +24,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.model_info import History
 from ..core.state import State, append
 from ..nn.attention import causal_mask
 from ..nn.backbone import BackboneTraits, SelectiveTrace, Trace, is_traced, record, trace_scope
@@ -271,6 +272,8 @@ class T5(EncoderDecoderBackbone):
 
 class Settings(AttentionSettings, EncoderDecoderSettings):
     title: ClassVar[str] = "T5"
+    color: ClassVar[tuple[str, str] | None] = ("#cc79a7", "#de93bc")
+    history: ClassVar[History] = "pairs"
     muon_lr: ClassVar[float | None] = 0.02  # as that of the Transformer
     embedding_std: ClassVar[float | None] = 1.0
     output_bias: ClassVar[bool] = False

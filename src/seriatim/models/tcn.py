@@ -21,6 +21,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from ..core.model_info import History
 from ..core.state import State
 from ..kernels import layers as kernels
 from ..nn.backbone import Backbone, BackboneSettings, Trace, record, trace_scope
@@ -112,6 +113,11 @@ class TCN(Backbone):
 
 class Settings(BackboneSettings):
     title: ClassVar[str] = "TCN"
+    color: ClassVar[tuple[str, str] | None] = ("#cc79a7", "#de93bc")
+    history: ClassVar[History] = "sequences"
+    predecessors: ClassVar[tuple[str, ...]] = ("rnn", "lstm", "gru")
+    novelty: ClassVar[str] = "it sees {field} at once, and its gradient has a short path"
+    limitation: ClassVar[str] = "it sees {field} and nothing before them, while a state has no such limit"
     dropout_onset: ClassVar[float] = 5.0
 
     width: int = Field(128, ge=1, le=65_536, description="channels of every level; `--params` solves for it")

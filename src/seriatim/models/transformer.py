@@ -24,6 +24,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
+from ..core.model_info import History
 from ..core.state import State
 from ..nn.attention import causal_mask
 from ..nn.backbone import BackboneTraits, Trace, is_traced, record, trace_scope
@@ -154,6 +155,11 @@ class Transformer(EncoderDecoderBackbone):
 
 class Settings(TransformerSettings, EncoderDecoderSettings):
     title: ClassVar[str] = "Transformer"
+    color: ClassVar[tuple[str, str] | None] = ("#d55e00", "#f07c2b")
+    history: ClassVar[History] = "pairs"
+    predecessors: ClassVar[tuple[str, ...]] = ("seq2seq", "bahdanau", "mlp", "rnn", "lstm", "gru", "tcn", "gpt")
+    novelty: ClassVar[str] = "every word reaches every other in one step, in several heads and layers"
+    limitation: ClassVar[str] = "it has to learn even the order of words, from {tokens} tokens"
     dropout_onset: ClassVar[float] = 30.0
     muon_lr: ClassVar[float | None] = 0.02  # at 0.05 it learns less than with AdamW
 

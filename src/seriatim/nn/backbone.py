@@ -27,6 +27,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ..core.config import Settings
+from ..core.model_info import History, ModelInfo
 from ..core.state import State
 from .layers import TokenInput
 from .names import Pooler
@@ -122,7 +123,17 @@ class Backbone(nn.Module):
 class ModelSettings(Settings):
     """The settings of any model, and the traits that tasks ask of it. A model's file adds its own settings."""
 
+    # For reports. The file of a model declares these as literals: they are read without importing it.
     title: ClassVar[str] = ""  # the name as people write it
+    color: ClassVar[tuple[str, str] | None] = None  # in charts, on light and on dark screens: ("#0072b2", "#3d9be0")
+    history: ClassVar[History] = ""  # that it belongs to: of models over sequences, or over pairs of sequences
+    predecessors: ClassVar[tuple[str, ...]] = ()  # the models that it replaced, by name
+    novelty: ClassVar[str] = ""  # what was new, which explains that it wins; may hold `core.model_info.WORDS`
+    limitation: ClassVar[str] = ""  # what explains that it loses, if the numbers do not
+    attention_novelty: ClassVar[str] = ""  # `novelty` of the models that attend to the source in its place
+    attention_limitation: ClassVar[str] = ""  # `limitation` of these
+    recurrent: ClassVar[bool] = False  # it goes from element to element
+
     gradient_free: ClassVar[bool] = False  # fitted in one pass, not trained by gradients
     encoder_decoder: ClassVar[bool] = False  # for pairs of sequences
     attends: ClassVar[bool] = False  # an encoder–decoder with attention over the source
@@ -133,6 +144,16 @@ class ModelSettings(Settings):
     tokenizer_defaults: ClassVar[Mapping[str, object]] = {}  # defaults of tokenizer settings with this model
 
     name: str = Field(description="the architecture: see `seriatim list models`")
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        super().__pydantic_init_subclass__(**options)
+        cls.info()  # an invalid declaration is an error of the file
+
+    @classmethod
+    def info(cls) -> ModelInfo:
+        """Returns what the class itself declares for reports: a subclass is another model, with a name of its own."""
+        return ModelInfo.model_validate({name: vars(cls)[name] for name in ModelInfo.model_fields if name in vars(cls)})
 
     @property
     def traits(self) -> BackboneTraits:

@@ -1,7 +1,7 @@
 """What a reader should notice in a run. Every sentence follows from measured numbers.
 
-Findings that any task may have are declared as data: a condition on the values of a run (`Facts`), and the sentence that
-it gives. Those of its task are stored in the run. What to notice in a comparison of several models is in `verdict.py`.
+Findings that any task may have are declared as data: a condition on the values of a run (`Facts`), and the sentence
+that it gives. Those of its task are stored in the run. What to notice in a comparison is in `verdict.py`.
 """
 
 from __future__ import annotations

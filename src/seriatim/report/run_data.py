@@ -20,6 +20,7 @@ from ..core.errors import SeriatimError
 from ..core.files import Json
 from ..core.findings import Finding
 from ..core.metrics import ExampleScores, displayed_metrics, finite, get_metric, main_metric, merge_metrics
+from ..core.model_info import ModelInfo
 from ..core.run_folder import RunFolder
 from ..core.run_summary import Metrics, RunSummary, mean, mean_costs
 from .charts import View, views_from_json
@@ -98,10 +99,12 @@ class RunData:
     def title(self) -> str:
         """The name of the architecture as people write it, or the label if it says more: "GPT", "GPT 100k"."""
         head, _, rest = self.label.partition("-")
-        try:
-            return f"{registry.models.title(head)} {rest}".rstrip() if head == self.model else self.label
-        except SeriatimError:  # of a plug-in that is not loaded
-            return self.label
+        return f"{self.info.title or head} {rest}".rstrip() if head == self.model else self.label
+
+    @cached_property
+    def info(self) -> ModelInfo:
+        """What the architecture declares: its title, its place in history, …"""
+        return self.results.model_info or model_info(self.model)
 
     @property
     def task(self) -> str:
@@ -343,6 +346,11 @@ class SeededRun(RunData):
             )
             for points in zip(*curves, strict=False)  # the evaluations of one number, as far as all have it
         ]
+
+
+def model_info(name: str) -> ModelInfo:
+    """Returns what an architecture declares; nothing of a plug-in that is not loaded."""
+    return registry.models.infos([name]).get(name) or ModelInfo()
 
 
 def read_views(values: Sequence[object]) -> list[View | BrokenView]:

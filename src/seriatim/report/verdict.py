@@ -8,9 +8,10 @@ the numbers point to: too few steps, too little data, overfitting.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..core.metrics import format_metric, get_metric, is_better, label_in_sentence
+from ..core.model_info import History
 from .charts import BinnedMetric
 from .findings import (
     WARNINGS,
@@ -31,7 +32,7 @@ from .findings import (
 )
 from .formatting import format_duration, with_prefix
 from .run_charts import best_value
-from .run_data import RunData, ranked
+from .run_data import RunData, model_info, ranked
 from .significance import ALPHA, Difference, Pair, compare_pairs, format_p
 
 MORE_SEEDS = " With --seeds 3 every model is trained three times."
@@ -39,10 +40,6 @@ EARLIER = 0.95  # a share of another model's time that is worth a sentence
 MAX_SHARES = 4  # listed in one
 MAX_TIED = 4  # models listed that the best is not told from
 SLOWER = 1.3  # a speed smaller by this factor is worth a sentence
-RECURRENT = ("rnn", "lstm", "gru")
-STEPWISE = (*RECURRENT, "seq2seq", "bahdanau")  # models that go from element to element
-WITH_ATTENTION = ("mlp", *RECURRENT, "tcn", "gpt")  # as decoders they attend to the source (Luong et al., 2015)
-ENCODER_DECODERS = ("seq2seq", "bahdanau", "transformer", "t5")
 
 
 # Which model is best
@@ -156,7 +153,7 @@ def lessons(runs: Sequence[RunData], verdict: Verdict | None = None) -> list[str
     texts += describe_findings(shown, WARNINGS)
     texts += [catching_up(verdict)]
     standing = baseline_standing(shown, complete)
-    useless = history(best) is TRANSLATORS and standing is not None and not standing.ahead
+    useless = history(best) == "pairs" and standing is not None and not standing.ahead
     texts += [] if useless else architecture_lessons(best, verdict)  # of models that are worse than a copied sentence
     texts += [throughput(shown), bargain(verdict)]
     return [text for text in texts if text] + left_out
@@ -209,7 +206,7 @@ def throughput(runs: Sequence[RunData]) -> str:
         pace = " to ".join(dict.fromkeys((with_prefix(low), with_prefix(high))))
         return f"All networks process {fast.unit} at about the same speed, {pace} per second."
     why, element = "", "token" if fast.unit == "tokens" else "element"
-    if slow.model in STEPWISE and fast.model not in STEPWISE:
+    if slow.info.recurrent and not fast.info.recurrent:
         why = f": a recurrent network goes from {element} to {element}, the other processes a whole sequence at once"
     return (
         f"{capitalized(fast)} trains on {with_prefix(high)} {fast.unit} per second, {times(high / low)} as many as "
@@ -244,77 +241,20 @@ def closeness(run: RunData) -> float:
 
 @dataclass(frozen=True)
 class Step:
-    """A step of the history: a model, those of which it replaced the best, and what was new in it.
+    """A step in the lineage: a model, its predecessors, and what it introduced.
 
-    `idea` is what was new, which explains that it won; `limit` explains that it lost, if the numbers do not. Both may
-    hold names of `step_words`.
+    `novelty` explains that it won; `limitation` explains that it lost, if the numbers do not. Both may hold names of
+    `step_words`.
     """
 
     newer: str
     older: tuple[str, ...]
-    idea: str
-    limit: str
-
-
-LANGUAGE_MODELS = (
-    Step(
-        "mlp",
-        ("ngram",),
-        "its tokens are vectors, so what it learns of one helps with similar ones",
-        "exact counts are hard to beat where the same phrases come back",
-    ),
-    Step(
-        "rnn",
-        ("mlp",),
-        "its state carries what it read, where the MLP sees {window}",
-        "its gradient vanishes over many steps, so that it may use little more than a window does",
-    ),
-    Step(
-        "lstm",
-        ("rnn",),
-        "its gates keep the gradient alive over many steps",
-        "what the gates help to remember seems to matter little in this text at this size",
-    ),
-    Step(
-        "gru",
-        ("lstm",),
-        "one gate decides what is kept and what is written{wider}",
-        "the separate memory cell of the LSTM seems to be worth its weights here",
-    ),
-    Step(
-        "tcn",
-        RECURRENT,
-        "it sees {field} at once, and its gradient has a short path",
-        "it sees {field} and nothing before them, while a state has no such limit",
-    ),
-    Step(
-        "gpt",
-        ("ngram", "mlp", *RECURRENT, "tcn"),
-        "attention reaches {context} in one step, wherever they are",
-        "attention has to learn even the order of tokens, from {tokens} of them",
-    ),
-)
-TRANSLATORS = (
-    *(
-        Step(
-            model,
-            ("seq2seq",),
-            "it attends to the whole source before every word; the other has it in one state only",
-            "one state holds sources as short as these, and where to attend has yet to be learned",
-        )
-        for model in ("bahdanau", *WITH_ATTENTION)
-    ),
-    Step(
-        "transformer",
-        ("seq2seq", "bahdanau", *WITH_ATTENTION),
-        "every word reaches every other in one step, in several heads and layers",
-        "it has to learn even the order of words, from {tokens} tokens",
-    ),
-)
+    novelty: str
+    limitation: str
 
 
 def step_words(newer: RunData, older: RunData) -> dict[str, str]:
-    """Returns what sentences about a step of the history may name."""
+    """Returns the words that sentences about a step may hold, the `WORDS` of `core.model_info`."""
     width, before = newer.setting("model", "width"), older.setting("model", "width")
     wider = isinstance(width, int) and isinstance(before, int) and width > before
     levels, kernel = newer.setting("model", "levels"), newer.setting("model", "kernel")
@@ -331,11 +271,39 @@ def step_words(newer: RunData, older: RunData) -> dict[str, str]:
     }
 
 
-def history(best: Mapping[str, RunData]) -> tuple[Step, ...]:
-    """Returns the history that the architectures of a comparison belong to."""
-    if any(model in best for model in ENCODER_DECODERS):
-        return TRANSLATORS
-    return LANGUAGE_MODELS if all(run.loss_unit and run.main == "loss" for run in best.values()) else ()
+def history(best: Mapping[str, RunData]) -> History:
+    """Returns the history that the architectures of a comparison belong to; "" if they have none in common."""
+    if any(run.info.history == "pairs" for run in best.values()):
+        return "pairs"
+    return "sequences" if all(run.loss_unit and run.main == "loss" for run in best.values()) else ""
+
+
+def lineage(best: Mapping[str, RunData]) -> list[Step]:
+    """Returns the steps of their history that the architectures of a comparison declare, in its order.
+
+    A model over sequences that is compared with models over pairs is a decoder that attends to the source: it replaced
+    the models that do not. What was new in a model that declares no novelty is declared by those that it replaced.
+    """
+    known, steps = history(best), []
+    unattended = tuple(model for model, run in best.items() if run.info.attention_novelty)
+    for model, run in best.items():
+        info = run.info
+        if known and info.history == known and info.predecessors:
+            steps.append(Step(model, tuple(info.predecessors), info.novelty, info.limitation))
+        elif known == "pairs" and info.history == "sequences":
+            steps.append(Step(model, unattended, "", ""))
+    for index, step in enumerate(steps):
+        declaring = next((best[model].info for model in step.older if model in best and not step.novelty), None)
+        if declaring is not None:
+            novelty, limitation = declaring.attention_novelty, declaring.attention_limitation
+            steps[index] = replace(step, novelty=novelty, limitation=limitation)
+    return sorted(steps, key=lambda step: (depth(step.newer), best[step.newer].info.history != known))
+
+
+def depth(model: str, seen: frozenset[str] = frozenset()) -> int:
+    """Returns the largest number of steps that lead to a model, as models declare their predecessors."""
+    older = [name for name in model_info(model).predecessors if name not in seen]
+    return 1 + max((depth(name, seen | {name}) for name in older), default=-1)
 
 
 def rivals(step: Step, best: Mapping[str, RunData]) -> tuple[RunData, RunData] | None:
@@ -346,16 +314,16 @@ def rivals(step: Step, best: Mapping[str, RunData]) -> tuple[RunData, RunData] |
 
 def history_pairs(best: Mapping[str, RunData]) -> list[tuple[RunData, RunData]]:
     """Returns the pairs of models that the lessons about the history compare."""
-    return [pair for step in history(best) if (pair := rivals(step, best)) is not None]
+    return [pair for step in lineage(best) if (pair := rivals(step, best)) is not None]
 
 
 def architecture_lessons(best: Mapping[str, RunData], verdict: Verdict) -> list[str]:
     """Returns what the best run of each architecture, all on the same data, says about the steps of the history."""
-    steps = history(best)
-    texts = [compare_step(step, best, verdict) for step in steps]
-    if steps is TRANSLATORS:
+    texts = [compare_step(step, best, verdict) for step in lineage(best)]
+    known = history(best)
+    if known == "pairs":
         texts.append(length_lesson(best))
-    return [*texts, counting_lesson(best), storage_lesson(best)] if steps is LANGUAGE_MODELS else texts
+    return [*texts, counting_lesson(best), storage_lesson(best)] if known == "sequences" else texts
 
 
 def compare_step(step: Step, best: Mapping[str, RunData], verdict: Verdict) -> str:
@@ -366,20 +334,23 @@ def compare_step(step: Step, best: Mapping[str, RunData], verdict: Verdict) -> s
     main, difference = newer.main, verdict.difference(newer, older)
     gap, words = difference.gap, step_words(newer, older)
     values = f"{format_metric(main, newer.reached())} against {format_metric(main, older.reached())}"
-    kind = "recurrent network" if step.older == RECURRENT else "model"
+    kind = "recurrent network" if all(model_info(model).recurrent for model in step.older) else "model"
     rival = the(older) if len(step.older) == 1 else f"the best {kind} before it, {the(older)},"
-    idea = step.idea.format_map(words)
-    reasons = explain(newer, older) or [step.limit.format_map(words)]
+    novelty, limitation = step.novelty.format_map(words), step.limitation.format_map(words)
+    reasons = "; ".join(explain(newer, older) or ([limitation] if limitation else []))
     if difference.p is None:  # numbers and the idea, no winner
-        behind = f" If it is behind by more than chance: {'; '.join(reasons)}." if gap < 0 else ""
-        return f"{capitalized(newer)} and {rival.rstrip(',')}: {values}. What was new: {idea}.{behind}"
+        new = f" What was new: {novelty}." if novelty else ""
+        behind = f" If it is behind by more than chance: {reasons}." if gap < 0 and reasons else ""
+        return f"{capitalized(newer)} and {rival.rstrip(',')}: {values}.{new}{behind}"
     against = f"({values}, {format_p(difference.p)})"
     if not difference.supported:
         return f"{capitalized(newer)} cannot be told from {rival.rstrip(',')} {against}: the difference may be chance."
     if gap > 0:
-        return f"{capitalized(newer)} beats {rival} by {format_difference(gap, newer, main)} {against}: {idea}."
+        why = f": {novelty}" if novelty else ""
+        return f"{capitalized(newer)} beats {rival} by {format_difference(gap, newer, main)} {against}{why}."
     behind = f"{format_difference(-gap, newer, main)} behind {against}"
-    return f"{capitalized(newer)} does not beat {rival} here; it is {behind}. Likely: {'; '.join(reasons)}."
+    likely = f" Likely: {reasons}." if reasons else ""
+    return f"{capitalized(newer)} does not beat {rival} here; it is {behind}.{likely}"
 
 
 def explain(newer: RunData, older: RunData) -> list[str]:
@@ -450,7 +421,7 @@ def length_lesson(best: Mapping[str, RunData]) -> str:
         share = " to ".join(dict.fromkeys((f"{100 * least:.0f}", f"{100 * most:.0f}")))
         kept = f"each keeps {share} % of its best {metric}"
         return f"Length makes little difference: on the longest sources ({where}) {kept}."
-    single = worst.model == "seq2seq"
+    single = bool(worst.info.attention_novelty)
     why = ": one state has to hold the whole source, while attention keeps all of it in view" if single else ""
     return (
         f"On the longest sources ({where}) {the(worst)} keeps {100 * least:.0f} % of its best {metric}, {the(top)} "

@@ -475,6 +475,7 @@ class Session:
             monitor=self.config.train.monitor or task.monitor,
             task_summary=task.spec.summary,
             model_summary=registry.models.summary(self.config.model.name),
+            model_info=self.config.model.info(),
             gradient_free=self.config.model.gradient_free,
             unit=task.unit,
             seed=self.config.seed,
