@@ -101,7 +101,7 @@ def test_the_first_screen_says_which_model_how_sure_and_at_what_cost(
         "Ahead by0.19 natsof the plain RNN",
         "How surep < 0.001Welch's t-test over seeds",
         "Cost of GRU30 s996 k parameters, 1.45 TFLOP",
-        "30 s of training each, evaluations not counted, seeds 0, 1, 2. 7 trainings, 3 min 01 s in all.",
+        "30 s of training each, evaluations not counted, seeds 0, 1, 2. 7 trainings, 3 min 01 s in total.",
         f"seriatim train --config {tmp_path}/gru-0/config.yaml --minutes 5",
     ):
         assert text in first_screen

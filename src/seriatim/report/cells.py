@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import numpy as np
 
+from ..core.text import clean_text, format_number, one_line, text_width
 from .charts import CellChart, Confusion, HeatmapGrid, ImageGrid, ImageOverlay, Table, TokenStrip, region
-from .formatting import clean_text, fold, format_number, one_line, row, text_width
+from .formatting import fold, row
 from .plots import LETTER, Drawing, Records, data, index_axis
 from .theme import MONOSPACE, Theme
 from .values import format_column, is_numeric

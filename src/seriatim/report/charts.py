@@ -16,12 +16,10 @@ import numpy as np
 from pydantic import Field, TypeAdapter, model_validator
 from pydantic.dataclasses import dataclass
 
-from .formatting import MAX_LISTED, list_values, principal_components, text_width
-from .formatting import clean_text as clean_text
+from ..core.text import format_number, listed, text_width
+from .formatting import MAX_LISTED, list_values, principal_components
 from .formatting import fold as fold
-from .formatting import format_number as format_number
 from .formatting import matrix as matrix
-from .formatting import one_line as one_line
 from .formatting import row as row
 from .values import STRICT, AnySequence, Image, Labels, Matrix, Png, Point, Row, format_column, is_numeric
 from .values import Cell as Cell
@@ -140,8 +138,7 @@ class Lines(Chart):
             if values:
                 name = f"{series.name} " if series.name else ""
                 parts.append(f"{name}from {format_number(values[0])} to {format_number(values[-1])}")
-        more = f" and {len(parts) - MAX_LISTED} more" if len(parts) > MAX_LISTED else ""
-        return f"{self.y} over {self.x}; ".lstrip() + (", ".join(parts[:MAX_LISTED]) + more if parts else "no values")
+        return f"{self.y} over {self.x}; ".lstrip() + (listed(parts, MAX_LISTED) or "no values")
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -271,9 +268,8 @@ class CellChart(Chart):
                 at = f"{self.rows[line]} – {self.columns[column]}"
                 text = f" “{texts[name][line][column]}”" if name in texts else ""
                 parts.append(f"{name} {word} {format_number(float(values[line, column]))}{text} at {at}".strip())
-        more = f" and {len(parts) - MAX_LISTED} more" if len(parts) > MAX_LISTED else ""
         count = f"{len(panels)} panels of " if len(panels) > 1 else ""
-        values_text = "; ".join(parts[:MAX_LISTED]) + more if parts else "no values"
+        values_text = listed(parts, MAX_LISTED, "; ") or "no values"
         return f"{count}{size} cells{f' ({axes})' if axes else ''}; {values_text}"
 
 
@@ -364,7 +360,7 @@ class Scatter(Chart):
 
     def summary(self) -> str:
         groups = list(dict.fromkeys(group for group in self.groups if group))
-        inside = f" in {len(groups)} groups ({', '.join(groups[:MAX_LISTED])})" if groups else ""
+        inside = f" in {len(groups)} groups ({listed(groups, MAX_LISTED)})" if groups else ""
         text = f"{format_number(len(self.points))} points{inside}, {f'{self.y} over {self.x}'.lstrip()}"
         if self.diagonal and self.points:
             error = math.fsum(abs(y - x) for x, y in self.points) / len(self.points)
@@ -572,7 +568,7 @@ class ImageGrid(Chart):
 
     def summary(self) -> str:
         captions = [image.caption for image in self.images if image.caption]
-        return f"{len(self.images)} images" + (f": {', '.join(captions[:MAX_LISTED])}" if captions else "")
+        return f"{len(self.images)} images" + (f": {listed(captions, MAX_LISTED)}" if captions else "")
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from ..core.config import dump_yaml, set_path
 from ..core.files import Json
 from ..core.metrics import (
-    MISSING,
     describe_metric,
     displayed_metrics,
     finite,
@@ -19,9 +18,9 @@ from ..core.metrics import (
     main_metric,
     metric_label,
 )
+from ..core.text import MISSING, clean_text, format_amount, format_change, format_duration, format_number, plural
 from .charts import Scatter, Table, View
 from .findings import against_baselines, capitalized, format_difference, format_spread, the
-from .formatting import clean_text, format_change, format_duration, format_number, with_prefix
 from .pages import (
     MAX_SAMPLE,
     Figure,
@@ -54,8 +53,8 @@ OPTIONS = {
 }  # fmt: skip
 ENDS: dict[str, Callable[[float], str]] = {  # of a training without minutes, in words
     "epochs": lambda epochs: f"{epochs:g} epochs each",
-    "tokens": lambda tokens: f"{with_prefix(tokens)} tokens each",
-    "flops": lambda flops: f"{with_prefix(flops, 'FLOP')} each",
+    "tokens": lambda tokens: f"{format_amount(tokens)} tokens each",
+    "flops": lambda flops: f"{format_amount(flops, 'FLOP')} each",
     "steps": lambda steps: f"{steps:,} steps each",
 }
 ENDINGS = {"finished": "finished", "minutes": "time limit", "patience": "no more gain", "eliminated": "left the search"}
@@ -112,7 +111,7 @@ def comparison_page(runs: Sequence[RunData], failed: Mapping[str, str], tuning: 
             code=[("The command of this comparison; other changes follow it as --set a.b=c:", command)],
         ),
     ]
-    title = f"{len(runs)} model{'' if len(runs) == 1 else 's'} on {first.data_name}"
+    title = f"{plural(len(runs), 'model')} on {first.data_name}"
     lead = f"{first.task_summary}. {comparison_terms(runs, common)}"
     version = first.results.version
     return Page("comparison", title, lead, comparison_figures(ordered, verdict), sections, made_by(first), version)
@@ -131,13 +130,13 @@ def comparison_terms(runs: Sequence[RunData], common: Json) -> str:
     seeds = list(dict.fromkeys(one.setting("seed") for run in runs for one in run.runs))
     seeded = f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else "one seed"
     sizes = sorted({run.budget for run in runs if run.budget is not None})
-    size = f"about {', '.join(map(with_prefix, sizes))} parameters{' each' if params else ''}" if sizes else ""
+    size = f"about {', '.join(map(format_amount, sizes))} parameters{' each' if params else ''}" if sizes else ""
     threads = {one.results.threads for run in runs for one in run.runs if one.results.threads}
     on = "on one thread" if threads == {1} else "" if len(threads) < 2 else "on different numbers of threads"
     terms = [size, length, on, seeded]
     count = sum(len(run.runs) for run in runs)
     total = format_duration(sum(one.results.seconds or 0 for run in runs for one in run.runs))
-    in_all = f"{count} training{'' if count == 1 else 's'}, {total} in all"
+    in_all = f"{plural(count, 'training')}, {total} in total"
     return f"Same data, same split; {', '.join(term for term in terms if term)}. {in_all}."
 
 
@@ -163,10 +162,10 @@ def comparison_figures(ordered: Sequence[RunData], verdict: Verdict) -> list[Fig
         else:
             sure = format_p(difference.p) if difference.supported else f"may be chance, {format_p(difference.p)}"
             figures.append(Figure("How sure", sure, difference.test))
-    cost = [f"{with_prefix(best.results.parameters)} {'entries' if best.gradient_free else 'parameters'}"]
-    cost += [with_prefix(best.results.flops, "FLOP")] if best.results.flops else []
+    cost = [f"{format_amount(best.results.parameters)} {'entries' if best.gradient_free else 'parameters'}"]
+    cost += [format_amount(best.results.flops, "FLOP")] if best.results.flops else []
     cost += [f"{format_duration(best.results.cpu_seconds)} of processor time"] if best.results.cpu_seconds else []
-    cost += [f"{with_prefix(best.results.memory, 'B')} of memory"] if best.results.memory else []
+    cost += [f"{format_amount(best.results.memory, 'B')} of memory"] if best.results.memory else []
     return [*figures, Figure(f"Cost of {best.title}", format_duration(best.results.seconds), ", ".join(cost))]
 
 
@@ -251,7 +250,7 @@ def cost_table(ordered: Sequence[RunData]) -> ResultTable:
     budgets = {run.budget for run in ordered if run.budget is not None}
     parts = ["What each model cost."]
     if len(budgets) == 1:
-        parts.append(f"Below the parameters: their distance from the budget of {with_prefix(budgets.pop())}.")
+        parts.append(f"Below the parameters: their distance from the budget of {format_amount(budgets.pop())}.")
     parts += ["Time is that of training, evaluations not counted."] if any(run.time_budget for run in ordered) else []
     return ResultTable(" ".join(parts), ("Model", *columns), tuple(rows))
 
@@ -286,12 +285,12 @@ def cost_cells(runs: Sequence[RunData]) -> dict[str, list[ResultCell]]:
         spent += [f"{format_duration(cpu)} of processor time"] if cpu is not None and threads > 1 else []
         used = ", ".join(spent)
         cells = {
-            "Parameters": ResultCell(run.results.parameters, with_prefix(run.results.parameters), remark),
-            "Training compute": ResultCell(run.results.flops, with_prefix(run.results.flops, "FLOP")),
+            "Parameters": ResultCell(run.results.parameters, format_amount(run.results.parameters), remark),
+            "Training compute": ResultCell(run.results.flops, format_amount(run.results.flops, "FLOP")),
             f"{runs[0].unit.capitalize()} per second": ResultCell(
-                run.results.tokens_per_second, with_prefix(run.results.tokens_per_second)
+                run.results.tokens_per_second, format_amount(run.results.tokens_per_second)
             ),
-            "Peak memory": ResultCell(run.results.memory, with_prefix(run.results.memory, "B")),
+            "Peak memory": ResultCell(run.results.memory, format_amount(run.results.memory, "B")),
             "Time": ResultCell(run.results.seconds, format_duration(run.results.seconds), used),
             "Steps": ResultCell(step, steps, ENDINGS.get(run.reason, run.reason)),
         }
@@ -478,7 +477,7 @@ def distillation_page(runs: Sequence[RunData], rows: Sequence[Json]) -> Page:
     def factor(ratio: float) -> str:
         return f"{ratio:.{1 if ratio < 10 else 0}f} ×"
 
-    sizes = f"{with_prefix(own['parameters'])} parameters, the teacher has {with_prefix(other['parameters'])}"
+    sizes = f"{format_amount(own['parameters'])} parameters, the teacher has {format_amount(other['parameters'])}"
     split = str(own["split"]).capitalize()
     figures = [
         Figure(
@@ -517,9 +516,9 @@ def distillation_table(runs: Sequence[RunData], rows: Sequence[Json]) -> ResultT
         cells: list[ResultCell | str] = [str(row["model"])]
         cells += [ResultCell(finite(row["metrics"].get(n)), format_metric(n, row["metrics"].get(n))) for n in names]
         cells += [
-            ResultCell(row[key], with_prefix(row[key], unit)) for key, unit in (("parameters", ""), ("bytes", "B"))
+            ResultCell(row[key], format_amount(row[key], unit)) for key, unit in (("parameters", ""), ("bytes", "B"))
         ]
-        cells += [ResultCell(row["speed"][size], with_prefix(row["speed"][size])) for size in ("32", "1")]
+        cells += [ResultCell(row["speed"][size], format_amount(row["speed"][size])) for size in ("32", "1")]
         cells.append(ResultCell(row["seconds"], format_duration(row["seconds"])))
         lines.append(ResultRow(run.label, tuple(cells), colors=colors[run.label]))
     heads = ["", "Model", *map(metric_label, names), "Parameters", "Size"]

@@ -20,19 +20,11 @@ from markupsafe import Markup
 
 from ..core.config import dump_yaml
 from ..core.files import Json
-from ..core.metrics import (
-    MISSING,
-    describe_metric,
-    finite,
-    format_metric,
-    get_metric,
-    label_in_sentence,
-    metric_label,
-)
+from ..core.metrics import describe_metric, finite, format_metric, get_metric, label_in_sentence, metric_label
 from ..core.run_summary import AverageSummary
+from ..core.text import MISSING, clean_text, evenly_spaced, format_amount, format_change, format_duration, format_number
 from .charts import Chart, ImageGrid, Table, View
 from .findings import run_lessons
-from .formatting import clean_text, format_change, format_duration, format_number, with_prefix
 from .run_charts import clipping_note, schedule_charts, training_curves
 from .run_data import BrokenView, RunData, mapping, shared_metrics
 from .values import Image, SpanText, format_column, is_numeric
@@ -306,12 +298,6 @@ def seed_text(run: RunData) -> str:
     return MISSING if run.results.seed is None else str(run.results.seed)
 
 
-def evenly_spaced(items: Sequence[Json], count: int) -> list[Json]:
-    """Returns at most so many items: the first, the last, and some between at even distances."""
-    count = min(len(items), count)
-    return [items[round(n * (len(items) - 1) / max(count - 1, 1))] for n in range(count)]
-
-
 # The page of a run
 
 
@@ -320,16 +306,17 @@ def run_page(run: RunData) -> Page:
     split, views = run.evaluation
     budget = ""
     if run.budget is not None and run.off_budget is not None:
-        size = f"{with_prefix(run.results.parameters)} {'entries' if run.gradient_free else 'parameters'}"
-        budget = f" It has {size}; the budget is {with_prefix(run.budget)} ({format_change(run.off_budget)})."
+        size = f"{format_amount(run.results.parameters)} {'entries' if run.gradient_free else 'parameters'}"
+        budget = f" It has {size}; the budget is {format_amount(run.budget)} ({format_change(run.off_budget)})."
     values = {point.step: point.value for point in run.evaluations(run.main)}
+    generated = run.samples()
     samples = [
         Sample(
             "As fitted" if run.gradient_free else f"Step {format_number(sample.get('step'))}",
             describe_metric(run.main, values[sample["step"]]) if sample.get("step") in values else "",
             clean_text(sample.get("text", ""), MAX_SAMPLE),
         )
-        for sample in evenly_spaced(run.samples(), MAX_SAMPLES)
+        for sample in (generated[index] for index in evenly_spaced(len(generated), MAX_SAMPLES).tolist())
     ]
     curves: list[View] = []
     if not run.gradient_free and (run.training or run.evaluations("loss")):
@@ -386,16 +373,16 @@ def run_figures(run: RunData) -> list[Figure]:
     in_all = "Processor time in all" if run.setting("train", "clock") == "cpu" else "Time in all"
     return [
         *figures,
-        Figure("Entries" if run.gradient_free else "Parameters", with_prefix(run.results.parameters), off),
+        Figure("Entries" if run.gradient_free else "Parameters", format_amount(run.results.parameters), off),
         Figure("Training time", format_duration(run.results.seconds), work),
         *([Figure(in_all, format_duration(sum(run.times.values())), stages)] if stages else []),
         Figure(
             f"{run.unit.capitalize()} read",
-            with_prefix(run.results.tokens),
-            f"{with_prefix(run.results.tokens_per_second)} per second",
+            format_amount(run.results.tokens),
+            f"{format_amount(run.results.tokens_per_second)} per second",
         ),
-        Figure("Training compute", with_prefix(run.results.flops, "FLOP"), no_flops),
-        Figure("Peak memory", with_prefix(run.results.memory, "B")),
+        Figure("Training compute", format_amount(run.results.flops, "FLOP"), no_flops),
+        Figure("Peak memory", format_amount(run.results.memory, "B")),
     ]
 
 
@@ -422,7 +409,7 @@ def card(run: RunData) -> str:
         title=f"{markdown(run.model)} on {markdown(run.data_name)}",
         model=markdown(run.model_summary),
         task=markdown(run.task_summary),
-        size="" if size is None else f"Size: {with_prefix(size)} {what} ({size:,.0f}{budget}).",
+        size="" if size is None else f"Size: {format_amount(size)} {what} ({size:,.0f}{budget}).",
         metrics=metric_lines(run),
         metric_notes=[markdown(note) for note in metric_notes(run)],
         ending=markdown(ending(run)),
@@ -455,7 +442,7 @@ def facts(run: RunData) -> list[tuple[str, str]]:
     pairs = [("data", code(data.source or MISSING)), ("data fingerprint", code(data.fingerprint or MISSING))]
     if (teacher := run.results.teacher) is not None:
         settings = mapping(run.settings.get("distill"))
-        size = f", {with_prefix(teacher.parameters)} parameters" if teacher.parameters else ""
+        size = f", {format_amount(teacher.parameters)} parameters" if teacher.parameters else ""
         weight = f"weight {settings.get('weight', MISSING)}, temperature {settings.get('temperature', MISSING)}"
         about = f"{code(teacher.path or MISSING)} ({markdown(teacher.model or MISSING)}{size}); {markdown(weight)}"
         pairs.append(("distilled from", about))
@@ -464,11 +451,11 @@ def facts(run: RunData) -> list[tuple[str, str]]:
         ("made with", f"Seriatim {markdown(run.results.version or MISSING)}, {markdown(created(run))}"),
         ("seed", markdown(seed_text(run))),
         ("steps", steps),
-        (f"{markdown(run.unit)} read", with_prefix(run.results.tokens)),
+        (f"{markdown(run.unit)} read", format_amount(run.results.tokens)),
         ("training time", format_duration(run.results.seconds)),
         *([("time", list_stages(run))] if run.times else []),
-        ("training compute", with_prefix(run.results.flops, "FLOP")),
-        ("peak memory", with_prefix(run.results.memory, "B")),
+        ("training compute", format_amount(run.results.flops, "FLOP")),
+        ("peak memory", format_amount(run.results.memory, "B")),
         ("ended", markdown(ending(run)[0].lower() + ending(run)[1:])),
     ]
 

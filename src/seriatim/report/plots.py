@@ -15,8 +15,8 @@ import altair as alt
 import numpy as np
 
 from ..core.metrics import format_metric, get_metric, metric_label
+from ..core.text import format_number, one_line, text_width
 from .charts import Annotation, Bars, BinnedMetric, ForecastPlot, Histogram, Lines, PianoRoll, Scatter
-from .formatting import format_number, one_line, text_width
 from .theme import Theme, series_colors
 
 Drawing = tuple[alt.LayerChart | alt.FacetChart, list[str]]  # with hints that stand below the title

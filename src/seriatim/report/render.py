@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from ..core.errors import SeriatimError
 from ..core.files import atomic_file, write_text
+from ..core.text import one_line
 from . import cells, plots
 from .charts import (
     Bars,
@@ -33,7 +34,6 @@ from .charts import (
     Table,
     TokenStrip,
 )
-from .formatting import one_line
 from .plots import Drawing
 from .theme import DARK, LIGHT, THEMES, Theme, configure
 

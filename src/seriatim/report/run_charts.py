@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from ..core.metrics import finite, format_metric, get_metric, is_better, label_in_sentence, metric_label
 from ..core.run_summary import RunSummary
+from ..core.text import format_amount, format_number, one_line
 from .charts import Annotation, BinnedMetric, Lines, Scatter, Series, View
-from .formatting import format_number, one_line, with_prefix
 from .run_data import BrokenView, Point, RunData, shared_baselines
 
 MAX_TRAINING_POINTS = 120  # of a training curve: each the mean of its share of the steps
@@ -233,7 +233,7 @@ def quality_scatter(
     lower = get_metric(metric).direction != "higher"
     labels = tuple(run.label for run in runs)
     groups = tuple(run.label.partition("-")[0] for run in runs)  # sizes of one model have one color
-    hints = [f"{run.label}: {with_prefix(value)} {cost}" for run, value in zip(runs, costs, strict=True)]
+    hints = [f"{run.label}: {format_amount(value)} {cost}" for run, value in zip(runs, costs, strict=True)]
     return Scatter(
         title=f"{split.capitalize()} {label_in_sentence(metric)} against {cost.partition(' in ')[0]}",
         note="dotted and ringed: the Pareto front, the best for at most so much" if frontier else "",

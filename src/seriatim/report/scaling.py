@@ -18,8 +18,8 @@ from statistics import fmean
 from ..core.files import Json
 from ..core.metrics import finite, format_metric, label_in_sentence
 from ..core.run_summary import RunSummary
+from ..core.text import format_amount
 from .charts import Lines, Series, Table, View
-from .formatting import with_prefix
 from .run_data import RunData, mapping
 
 AXES: dict[str, tuple[str, Callable[[RunSummary], float | None]]] = {  # name → title, and the cost of a run
@@ -170,5 +170,5 @@ def best_by_size(runs: Sequence[RunData]) -> str:
     parts = []
     for size, own in sorted(sizes.items()):
         best = min(own, key=lambda run: run.score if run.score is not None else math.inf)
-        parts.append(f"{with_prefix(size)} {best.model} ({format_metric(best.main, best.reached())})")
+        parts.append(f"{format_amount(size)} {best.model} ({format_metric(best.main, best.reached())})")
     return f"Best at each size: {', '.join(parts)}. The differences between models at one size are not tested."

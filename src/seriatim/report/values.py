@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, GetPydanticSch
 from pydantic.dataclasses import dataclass
 
 from ..core.metrics import METRICS, finite, format_metric
-from .formatting import format_number
+from ..core.text import format_number
 
 STRICT = ConfigDict(extra="forbid")
 T = TypeVar("T")

@@ -33,7 +33,7 @@ from ..core.errors import SeriatimError
 from ..core.files import Json, WriteError, write_json
 from ..core.metrics import describe_metric, format_metric, get_metric, label_in_sentence, main_metric
 from ..core.run_folder import damaged
-from ..report.formatting import format_duration
+from ..core.text import format_duration, plural
 from ..report.significance import ALPHA, format_p
 from ..training.config import ENDS, Config
 from ..training.events import Callback
@@ -155,7 +155,7 @@ def plan_rounds(models: int, seconds: float) -> tuple[float, list[tuple[int, flo
 def describe_plan(names: list[str], ends: list[float], winner: float) -> str:
     """Returns which models are tried, and for how long."""
     times = ", ".join(map(format_duration, ends))
-    rounds = f" in {len(ends)} round{'' if len(ends) == 1 else 's'}, to {times}," if ends else ","
+    rounds = f" in {plural(len(ends), 'round')}, to {times}," if ends else ","
     return f"model auto: trying {', '.join(names)}{rounds} and the best to {format_duration(winner)}"
 
 
@@ -277,7 +277,7 @@ class Search:
         ]
         left = f"the others when they were left: {', '.join(others)}; " if others else ""
         seconds = {name: results.seconds or 0.0 for name, results in finished.items()}
-        rounds = f" after {len(self.rounds)} round{'' if len(self.rounds) == 1 else 's'}" if self.rounds else ""
+        rounds = f" after {plural(len(self.rounds), 'round')}" if self.rounds else ""
         reason = (
             f"model: {best}, the best of {len(finished)}{rounds}: validation {describe_metric(shown, metrics[shown])}; "
             f"{left}{describe_ties(best, [self.runs[name] for name in ordered])}"

@@ -15,6 +15,7 @@ from ..core.config import drop_path, get_path, merge, set_path
 from ..core.device import join_ranks, pick_device
 from ..core.errors import SeriatimError
 from ..core.files import Json, WriteError, write_json
+from ..core.text import plural
 from ..data.source import DataInput
 from ..report.charts import Lines
 from ..training.config import Config
@@ -284,7 +285,7 @@ def check_jobs(jobs: int, data: Data, config: Config) -> None:
     if jobs < 1:
         cause = f"--jobs {jobs} is no number of trainings"
     elif jobs > cores:
-        cause = f"{jobs} trainings at a time would share {cores} processor{'' if cores == 1 else 's'}"
+        cause = f"{jobs} trainings at a time would share {plural(cores, 'processor')}"
     elif pick_device(config.train.device).type != "cpu":
         cause = "several trainings at a time would share one GPU"
     elif join_ranks().world_size > 1:

@@ -17,7 +17,8 @@ import numpy as np
 from torch import Tensor
 
 from ...core.errors import SeriatimError, did_you_mean
-from ...report.charts import Cell, Heatmap, HeatmapGrid, Table, View, format_number, matrix
+from ...core.text import format_number
+from ...report.charts import Cell, Heatmap, HeatmapGrid, Table, View, matrix
 from ...tasks.inspection import Alignment, ImageAttention, check_position
 from ..catalog import AlignmentOptions, Attention, Entropy
 from ..result import Arrays, Drawing, NamedArray

@@ -19,10 +19,11 @@ from torch import Tensor, nn
 
 from ...core.errors import SeriatimError
 from ...core.state import State
+from ...core.text import format_number
 from ...nn.attention import Additive, masked_softmax
 from ...nn.encoder_decoder import AttentionDecoder
 from ...nn.transformer import CrossAttention, SelfAttention
-from ...report.charts import Heatmap, HeatmapGrid, Table, View, format_number, matrix
+from ...report.charts import Heatmap, HeatmapGrid, Table, View, matrix
 from ...tasks.inspection import check_position
 from ..catalog import AttentionSteps
 from ..result import Arrays, Drawing, NamedArray

@@ -24,10 +24,11 @@ from torch.nn import functional as F
 
 from ...core.device import derive, numpy_stream, torch_stream
 from ...core.errors import SeriatimError
+from ...core.text import format_number
 from ...models.resnet import Settings
 from ...nn.images import BatchNorm, Convolution, FeatureMapInput, ResNet
 from ...nn.network import Network, VectorHead, as_float32, assemble
-from ...report.charts import Lines, Series, Table, format_number, row
+from ...report.charts import Lines, Series, Table, row
 from ..catalog import Depth
 from ..declare import Notify
 from ..result import Arrays, Drawing, NamedArray

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...core.errors import SeriatimError
+from ...core.text import format_number
 from ...data.vectors import nearest, normalized
 from ...embedding.words import word_vectors
-from ...report.charts import Heatmap, Scatter, Table, View, format_number, matrix
+from ...report.charts import Heatmap, Scatter, Table, View, matrix
 from ...report.formatting import principal_components
 from ...tasks.inspection import EmbeddingTable
 from ..catalog import Context, Neighbors, Projection

@@ -24,8 +24,9 @@ import torch
 from torch import Tensor
 
 from ...core.errors import SeriatimError
+from ...core.text import format_number
 from ...nn.network import as_float32
-from ...report.charts import Bars, Heatmap, Table, View, format_number, matrix, row
+from ...report.charts import Bars, Heatmap, Table, View, matrix, row
 from ...tasks.inspection import TokenReadout, check_position
 from ..catalog import Activations, Lens
 from ..result import Arrays, Drawing, NamedArray

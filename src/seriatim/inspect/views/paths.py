@@ -24,9 +24,10 @@ from torch.nn import functional as F
 
 from ...core.device import derive, numpy_stream
 from ...core.errors import SeriatimError
+from ...core.text import format_number
 from ...models.resnet import Settings
 from ...nn.images import BatchNorm, Block
-from ...report.charts import Bars, Lines, Series, Table, View, format_number, row
+from ...report.charts import Bars, Lines, Series, Table, View, row
 from ..catalog import PathOptions
 from ..declare import Notify
 from ..result import Arrays, Drawing, NamedArray

@@ -23,9 +23,10 @@ import torch
 from torch import Tensor, nn
 
 from ...core.errors import SeriatimError
+from ...core.text import format_number
 from ...nn.layers import WordInput
 from ...nn.network import Network, as_float32
-from ...report.charts import Bars, Table, TokenStrip, View, format_number, row
+from ...report.charts import Bars, Table, TokenStrip, View, row
 from ...tasks.inspection import TokenizedText
 from ..catalog import Saliency
 from ..declare import Notify

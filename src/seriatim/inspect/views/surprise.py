@@ -20,10 +20,11 @@ import numpy as np
 import torch
 
 from ...core.errors import SeriatimError
+from ...core.text import format_number
 from ...data.tokenizers import Tokenizer
 from ...models._ngram.table import Scorer
 from ...models.ngram import NGram
-from ...report.charts import Bars, Heatmap, Table, TokenStrip, View, format_number, matrix, row
+from ...report.charts import Bars, Heatmap, Table, TokenStrip, View, matrix, row
 from ...tasks.inspection import ScoredTokens, check_position
 from ..catalog import Backoff, Surprise
 from ..result import Arrays, Drawing, NamedArray

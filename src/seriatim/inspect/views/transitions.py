@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...core.text import format_number
 from ...nn.crf import CrfHead
 from ...report.charts import Heatmap, Table, matrix
-from ...report.formatting import format_number
 from ..catalog import Transitions
 from ..result import Arrays, Drawing, NamedArray
 from ..subject import Subject

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from ...core.errors import SeriatimError
-from ...report.charts import Table, TokenStrip, format_number, row
+from ...core.text import format_number
+from ...report.charts import Table, TokenStrip, row
 from ..catalog import Units
 from ..result import Arrays, Drawing, NamedArray
 from ..subject import InspectedInput, Subject

@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping, Sequence
 
 from ...core.metrics import describe_metric, format_metric, metric_label
+from ...core.text import format_amount, format_duration
 from ...report.charts import Bars, Heatmap, Table, View, row
 from ...report.comparison import comparison_terms, result_table, sample_section, split_settings
 from ...report.findings import capitalized, enumerated, the
-from ...report.formatting import format_duration, with_prefix
 from ...report.pages import Figure, Page, Section, glossary, made_by
 from ...report.run_charts import training_curves
 from ...report.run_data import RunData, ranked
@@ -132,7 +132,7 @@ def translation_section(heading: str, text: str, run: RunData) -> Section:
     values = ", ".join(describe_metric(name, metrics[name]) for name in ("exact_match", "bleu") if name in metrics)
     alignments = [view for view in views if isinstance(view, Heatmap)]
     tables = [view for view in views if isinstance(view, Table)][-1:]  # of median quality; the worst stand before them
-    size = f"{with_prefix(run.results.parameters)} parameters"
+    size = f"{format_amount(run.results.parameters)} parameters"
     time = f"{format_duration(run.results.seconds)} of training"
     terms = f"{capitalized(run)}, {size}, {time}. On the {split} split: {values}."
     return Section(heading, [terms], views=[*alignments, *tables], paragraphs=[text])

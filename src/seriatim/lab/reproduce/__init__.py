@@ -23,8 +23,9 @@ from ... import report
 from ...core.config import dump_yaml, merge
 from ...core.errors import SeriatimError, did_you_mean
 from ...core.files import write_json, write_text
-from ...core.metrics import MISSING, format_metric, get_metric, is_better, metric_label
+from ...core.metrics import format_metric, get_metric, is_better, metric_label
 from ...core.run_folder import RunFolder
+from ...core.text import MISSING
 from ...data.catalogue import local_folders
 from ...report.charts import Bars, BinnedMetric, Lines, Series, Table, View, row, views_from_json
 from ...runs.compare import compare

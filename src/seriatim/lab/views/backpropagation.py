@@ -28,13 +28,14 @@ from torch.nn import functional as F
 
 from ...core.device import derive
 from ...core.errors import SeriatimError
+from ...core.text import format_number
 from ...inspect.result import Arrays, Drawing, NamedArray
 from ...inspect.subject import Subject
 from ...inspect.views import Request, implement
 from ...models.rnn import RNNCell
 from ...models.rnn import Settings as RNNSettings
 from ...nn.recurrent import scan
-from ...report.charts import Cell, Heatmap, HeatmapGrid, Lines, Series, Table, View, format_number, matrix, row
+from ...report.charts import Cell, Heatmap, HeatmapGrid, Lines, Series, Table, View, matrix, row
 from .catalog import Backpropagation
 
 MAX_WIDTH, MAX_STEPS = 16, 64  # larger ones cannot be read

@@ -23,12 +23,13 @@ from torch.nn import functional as F
 
 from ...core.device import derive
 from ...core.errors import SeriatimError
+from ...core.text import format_number
 from ...inspect.declare import Notify
 from ...inspect.result import Arrays, Drawing, NamedArray
 from ...inspect.subject import Subject
 from ...inspect.views import Request, ignore, implement
 from ...models.mlp import Settings as MLPSettings
-from ...report.charts import Bars, Cell, HeatmapGrid, Lines, Series, Table, View, format_number, matrix, row
+from ...report.charts import Bars, Cell, HeatmapGrid, Lines, Series, Table, View, matrix, row
 from .catalog import Normalization, Saturation
 from .masked_softmax import parse_row_lengths
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
+from ...core.text import evenly_spaced, format_number
 from ...data.dataset import Dataset
 from ...data.kinds import NUMBER
 from ...data.split import Stratified
@@ -27,8 +28,8 @@ from ...models.nadaraya_watson import NadarayaWatson
 from ...models.nadaraya_watson import Settings as NadarayaWatsonSettings
 from ...nn.backbone import Backbone, BackboneSettings
 from ...nn.network import ScaledHead
-from ...report.charts import Heatmap, Lines, Scatter, Series, Table, View, format_number, matrix
-from ..batching import Batch, evenly_spaced
+from ...report.charts import Heatmap, Lines, Scatter, Series, Table, View, matrix
+from ..batching import Batch
 from ..capability import Record, capability
 from ..codecs import NumberLayout, pretrained_codec
 from ..inspection import ExplainedOutput, find_name
