@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 from helpers import SENTENCE, questions_file, tagged_file
+from seriatim.core.errors import Diagnostics
 from seriatim.inspect.subject import Subject
 from task_helpers import prepare_splits
 
@@ -170,7 +171,7 @@ def make_subject(model_folder: Path) -> MakeSubject:
             tasks[name] = prepare_splits(task_name, data(model_folder), model, settings, **data_settings)
         task, splits = tasks[name]
         if task.config.model.gradient_free:
-            predictor = task.predictor(task.fit(task.config.model, splits.train))
+            predictor = task.predictor(task.fit(task.config.model, splits.train, Diagnostics()))
         else:
             network = task.build(splits.train)
             torch.manual_seed(3)

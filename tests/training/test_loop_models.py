@@ -162,9 +162,25 @@ def test_updates_without_train_are_noticed(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_gradient_free_models_have_the_same_events() -> None:
-    events = list(fit_events(lambda: 3, lambda model: ({"loss": float(model)}, "text"), 100, "characters"))
+    from seriatim.tasks.values import Evaluation
+
+    class Counted:
+        unit = "characters"
+
+        def evaluate(self, network: Any) -> Any:
+            assert stored == [network]
+            return Evaluation(None, {"loss": float(network.total)}, None)
+
+        def sample(self, evaluation: Any) -> str:
+            return "text"
+
+    stored: list[Any] = []
+    model = nn.Module()
+    model.register_buffer("total", torch.tensor(3.0))
+    events = list(fit_events(Counted(), lambda: model, stored.append, 100))
     assert [type(event) for event in events] == [Started, Evaluated, Stopped]
     assert events[1].record()["val_loss"] == 3.0
+    assert (events[0].unit, events[1].sample, events[2].tokens) == ("characters", "text", 100)
 
 
 def test_the_second_signal_interrupts() -> None:

@@ -93,9 +93,9 @@ def average(
         else:
             created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             known = {key: value for key, value in first.summary.items() if key not in RESULTS}
-            results = RunSummary.model_validate(known).replace(created=created, reason="averaged", averaged=origin)
-            if gradient_free:
-                results = results.replace(parameters=count_parameters(run.network))
+            results = RunSummary.model_validate(known).replace(
+                created=created, reason="averaged", averaged=origin, parameters=count_parameters(run.network)
+            )
             copy_files(first.path, folder, history)
             run.write_results(results)
             report.write_card(run)
