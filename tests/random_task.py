@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seriatim.tasks.base import Output
 from seriatim.tasks.batching import Batch
+from seriatim.tasks.values import AnyEvaluation, Evaluation, Output
 
 VOCAB_SIZE = 9
 
@@ -41,13 +42,13 @@ class RandomTask:
         scores = output.scores.flatten(0, 1)
         return F.cross_entropy(scores, batch.targets.flatten(), reduction="sum", label_smoothing=smoothing)
 
-    def evaluate(self, network: Any, split: str = "validation", limit: int | None = None) -> dict[str, float]:
-        assert split == "validation"
+    def evaluate(self, network: Any) -> AnyEvaluation:
         batch = RandomTask.batch(self, 1_000, 0, 4, 4)  # takes no time
         with torch.no_grad():
-            return {"loss": float(self.loss(self.forward(network, batch), batch)) / batch.count}
+            loss = float(self.loss(self.forward(network, batch), batch)) / batch.count
+        return Evaluation(SimpleNamespace(), {"loss": loss}, None)
 
-    def sample(self, network: Any) -> str:
+    def sample(self, evaluation: AnyEvaluation) -> str:
         return "a sample"
 
 

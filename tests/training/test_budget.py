@@ -14,11 +14,14 @@ from seriatim import tasks
 from seriatim.core.device import Ranks
 from seriatim.core.errors import SeriatimError
 from seriatim.runs.configure import configure
+from seriatim.tasks import reading
+from seriatim.tasks.base import AnyTask
 from seriatim.training import budget
 from seriatim.training.budget import Pace, check_batch_memory, make_plan, measure_pace
-from seriatim.training.config import learning_rates
+from seriatim.training.config import Config, learning_rates
 from seriatim.training.cost import parameter_count
-from task_helpers import prepare
+from seriatim.training.objective import TaskObjective
+from task_helpers import prepare_splits
 
 TEXT = "the cat sat on the mat, and the dog saw the cat that sat on the mat. " * 300
 
@@ -30,16 +33,21 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def open_objective(config: Config) -> tuple[AnyTask, TaskObjective]:
+    task, splits = reading.prepare(tasks.load(config.task.name), config.task_config())
+    return task, TaskObjective.of(task, splits)
+
+
 def plan(
     book: Path, monkeypatch: pytest.MonkeyPatch, rows: Any = None, name: str = "gru", **settings: Any
 ) -> budget.Plan:
     """Returns the plan of a language model; `rows` gives the rows within the time by the width."""
     config = configure("language", str(book), name, settings)
-    task = tasks.load("language").prepare(config.task_config())
+    task, objective = open_objective(config)
     if rows is not None:
         pace = lambda config, *rest: Pace(rows(config.model.width), float(config.task.context_length))  # noqa: E731
         monkeypatch.setattr(budget, "measure_pace", pace)
-    return make_plan(config, task, torch.device("cpu"), Ranks())
+    return make_plan(config, objective, task.network, torch.device("cpu"), Ranks())
 
 
 @pytest.mark.parametrize(("targets", "batch_size"), [(10**5, 8), (5 * 10**5, 16), (10**6, 16), (10**7, 32)])
@@ -80,8 +88,8 @@ def test_few_updates_have_a_higher_learning_rate(
     higher = 3**0.32 if updates == 100 else 1.0
     assert learning_rates(attention.config)[0] == pytest.approx(0.5 / 128 * higher, rel=0.02)
     config = configure("language", str(book), "gru", {"train": train}).model_copy(update={"start": "a run"})
-    task = tasks.load("language").prepare(config.task_config())
-    pretrained = make_plan(config, task, torch.device("cpu"), Ranks())
+    task, objective = open_objective(config)
+    pretrained = make_plan(config, objective, task.network, torch.device("cpu"), Ranks())
     assert learning_rates(pretrained.config)[0] == pytest.approx(4e-3 / 5)
 
 
@@ -91,7 +99,7 @@ def test_steps_need_no_pace(book: Path, monkeypatch: pytest.MonkeyPatch) -> None
     train = made.config.train
     assert (train.batch_size, made.updates, made.config.model.width) == (32, 100, 256)
     assert made.passes == pytest.approx(100 * 32 * 128 / (0.9 * len(TEXT)), rel=0.2)
-    assert train.evaluate_limit == pytest.approx(0.05 * 100 * 32 * 128, rel=0.2)
+    assert train.evaluate_limit is None, "a sample does not depend on the pace"
     assert 10 < train.evaluations == int(made.passes) < 40
     epochs = plan(book, monkeypatch, train={"epochs": 2, "batch_size": 8})
     assert epochs.passes == pytest.approx(2, rel=0.1)
@@ -118,12 +126,12 @@ def test_a_transformer_gets_dropout_later(book: Path, monkeypatch: pytest.Monkey
 
     def dropout(model: str, onset: float) -> float:
         config = configure("language", str(book), model, {"train": {"minutes": 1, "batch_size": 4}})
-        task = tasks.load("language").prepare(config.task_config())
-        targets = 128 * 4 * task.steps_per_epoch(4)
+        task, objective = open_objective(config)
+        targets = 128 * 4 * objective.steps_per_epoch(4)
         rows = onset * targets**2 / 128 / parameter_count(config.model, task.network)
         monkeypatch.setattr(budget, "measure_pace", lambda *rest: Pace(rows, 128.0))
         monkeypatch.setattr(budget, "MIN_UPDATES", 0)
-        return float(make_plan(config, task, torch.device("cpu"), Ranks()).config.model.dropout)
+        return float(make_plan(config, objective, task.network, torch.device("cpu"), Ranks()).config.model.dropout)
 
     assert [dropout("lstm", ratio) for ratio in (0.9, 25, 250)] == [0.0, 0.2, 0.4]
     assert [dropout("gpt", ratio) for ratio in (0.9, 25, 250)] == [0.0, 0.0, 0.1]
@@ -131,11 +139,11 @@ def test_a_transformer_gets_dropout_later(book: Path, monkeypatch: pytest.Monkey
 
 def test_the_pace_is_measured_and_leaves_the_random_numbers(book: Path) -> None:
     config = configure("language", str(book), "gru", {"train": {"minutes": 1}, "model": {"width": 8}})
-    task = tasks.load("language").prepare(config.task_config())
+    task, objective = open_objective(config)
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    pace = measure_pace(config, task, torch.device("cpu"), Ranks(), 4)
+    pace = measure_pace(config, objective, task.network, torch.device("cpu"), Ranks(), 4)
     assert torch.equal(torch.rand(3), expected)
     assert pace.targets == 128
     assert pace.rows > 4
@@ -184,11 +192,11 @@ def test_a_batch_that_does_not_fit_into_memory_is_refused(
     model: dict[str, Any] = {"name": "bert" if name == "pretrain" else "gru", "width": 256}
     if name == "answer":
         model["bidirectional"] = True
-    task = prepare(name, data[name], model)
-    network = task.build()
-    check_batch_memory(task, network, 8)
+    task, splits = prepare_splits(name, data[name], model)
+    network, objective = task.build(splits.train), TaskObjective.of(task, splits)
+    check_batch_memory(objective, network, 8)
     with pytest.raises(SeriatimError) as caught:
-        check_batch_memory(task, network, 1_000_000)
+        check_batch_memory(objective, network, 1_000_000)
     assert caught.value.code == "train.memory"
     assert "--batch-size" in str(caught.value.remedy)
 
@@ -198,21 +206,23 @@ def test_the_estimate_of_memory_is_that_of_a_whole_batch(
     model: str, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of many rows other operators are used than of two, fewer than there may be threads."""
-    task = prepare("language", str(book), {"name": model, "width": 128}, {"context_length": 16})
-    network = task.build()
-    rows, batch = 16, task.batch
-    monkeypatch.setattr(task, "batch", lambda step, first, last, size: batch(step, first, last, rows))
-    kept = budget.kept_bytes(task, network, rows)
+    task, splits = prepare_splits("language", str(book), {"name": model, "width": 128}, {"context_length": 16})
+    network, objective = task.build(splits.train), TaskObjective.of(task, splits)
+    rows, batch = 16, objective.batch
+    monkeypatch.setattr(objective, "batch", lambda step, first, last, size: batch(step, first, last, rows))
+    kept = budget.kept_bytes(objective, network, rows)
     monkeypatch.setattr(budget, "memory_size", lambda: int(1.2 * kept))
-    check_batch_memory(task, network, rows)
+    check_batch_memory(objective, network, rows)
     monkeypatch.setattr(budget, "memory_size", lambda: int(0.8 * kept))
     with pytest.raises(SeriatimError, match=r"train\.memory"):
-        check_batch_memory(task, network, rows)
+        check_batch_memory(objective, network, rows)
 
 
 def test_the_estimate_of_memory_is_that_of_autograd(book: Path) -> None:
     """A linear layer keeps its input: B·T·D floats for B sequences of T vectors."""
-    task = prepare("language", str(book), {"name": "gru", "width": 32}, {"context_length": 16})
+    objective: Any = TaskObjective.of(
+        *prepare_splits("language", str(book), {"name": "gru", "width": 32}, {"context_length": 16})
+    )
 
     class Counted(torch.nn.Module):
         def __init__(self) -> None:
@@ -220,6 +230,6 @@ def test_the_estimate_of_memory_is_that_of_autograd(book: Path) -> None:
             self.layer = torch.nn.Linear(50, 1)
 
     network = Counted()
-    task.forward = lambda network, batch: network.layer(torch.ones(*batch.inputs.shape, 50))
-    task.loss = lambda output, batch: output.sum()
-    assert budget.kept_bytes(task, network, 2) - budget.kept_bytes(task, network, 1) == 16 * 50 * 4
+    objective.forward = lambda network, batch: network.layer(torch.ones(*batch.inputs.shape, 50))
+    objective.loss = lambda output, batch: output.sum()
+    assert budget.kept_bytes(objective, network, 2) - budget.kept_bytes(objective, network, 1) == 16 * 50 * 4

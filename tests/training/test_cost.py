@@ -15,11 +15,13 @@ from helpers import settings_class, settings_of
 from seriatim.core.errors import SeriatimError
 from seriatim.nn.layers import readable_equations
 from seriatim.nn.network import count_parameters, token_network
+from seriatim.tasks import load, reading
 from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.language.spec import LanguageSettings
 from seriatim.tasks.language.task import LanguageTask
 from seriatim.training.cost import count_flops, parameter_count, peak_memory, reset_peak_memory, solve_width
-from task_helpers import prepare
+from seriatim.training.objective import TaskObjective
+from task_helpers import make_config
 
 BACKBONES = ["mlp", "rnn", "lstm", "gru", "tcn", "gpt"]
 
@@ -54,13 +56,13 @@ def test_operations_are_about_six_for_each_parameter_and_token(name: str) -> Non
         data=DataSettings(source="data"),
         model=settings_class(name)(name=name, tie=False),
     )
-    task = LanguageTask.prepare(config, ["the old cat saw the new dog. " * 30])
-    network = task.build()
+    task, splits = reading.prepare(LanguageTask, config, ["the old cat saw the new dog. " * 30])
+    network = task.build(splits.train)
     multiplied = [
         p for n, p in network.named_parameters() if p.dim() > 1 and n != "input.weight" and "positions" not in n
     ]
     least = 6 * sum(p.numel() for p in multiplied) * 3 * task.settings.context_length
-    assert 0.98 * least <= count_flops(task, network, 3, torch.device("cpu")) <= 1.15 * least
+    assert 0.98 * least <= count_flops(TaskObjective.of(task, splits), network, 3, torch.device("cpu")) <= 1.15 * least
 
 
 @pytest.mark.parametrize("case", [("classify", "gru"), ("classify", "gpt"), ("translate", "transformer")])
@@ -71,15 +73,16 @@ def test_operations_of_ragged_sequences_are_those_of_a_mean_batch(case: tuple[st
     draw = np.random.default_rng(0)
     texts = [" ".join(draw.choice(["old", "cat", "saw", "the", "dog"], size)) for size in draw.geometric(0.08, 300)]
     other = {"label": ["a", "b"] * 150} if name == "classify" else {"target": [text.upper() for text in texts]}
-    task = prepare(name, pd.DataFrame({"text" if name == "classify" else "source": texts, **other}), sized)
-    network, batch_size, estimates = task.build(), 8, []
+    frame = pd.DataFrame({"text" if name == "classify" else "source": texts, **other})
+    config, batch_size, estimates = make_config(name, frame, sized), 8, []
     for seed in range(5):
-        task.config = task.config.model_copy(update={"seed": seed})
-        task._sampler = task.make_sampler(task.encoded["train"])
-        estimates.append(count_flops(task, network, batch_size, torch.device("cpu")))
+        seeded = config.model_copy(update={"seed": seed})
+        task, splits = reading.prepare(load(name), seeded, frame)
+        network, objective = task.build(splits.train), TaskObjective.of(task, splits)
+        estimates.append(count_flops(objective, network, batch_size, torch.device("cpu")))
     counts = []
-    for step in range(task.steps_per_epoch(batch_size)):
-        batch = task.batch(step, 0, batch_size, batch_size)
+    for step in range(objective.steps_per_epoch(batch_size)):
+        batch = objective.batch(step, 0, batch_size, batch_size)
         with readable_equations(), FlopCounterMode(display=False) as counter:
             task.loss(task.forward(network.train(), batch), batch).backward()
         counts.append(counter.get_total_flops())

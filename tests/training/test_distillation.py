@@ -17,17 +17,18 @@ from torch.nn import functional as F
 
 import seriatim
 from seriatim.core.config import merge
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.core.files import load_tensors, save_tensors
+from seriatim.data.source import open_source
 from seriatim.nn.loss import TokenScores
 from seriatim.nn.network import weights
 from seriatim.runs.configure import configure
 from seriatim.runs.run import Run
-from seriatim.tasks import load
+from seriatim.tasks import load, reading
 from seriatim.tasks.base import Output
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.config import Config
-from seriatim.training.distillation import CachedTeacherTask, OnlineTeacherTask, Teacher, make_distillation_task
+from seriatim.training.distillation import CachedTeacher, OnlineTeacher, Teacher, make_distillation, read_unlabeled
 from seriatim.training.events import Event, Stepped
 from seriatim.training.loop import Loop
 
@@ -78,8 +79,8 @@ def teachers(tmp_path_factory: pytest.TempPathFactory, data: dict[str, str]) -> 
 
 def make_loop(
     name: str, data: dict[str, str], teachers: dict[str, Run], folder: Path, /, double: bool = False, **settings: Any
-) -> Loop:
-    """Returns the loop of a student, as a session makes it."""
+) -> Any:
+    """Returns the loop of a student, as a session makes it, and its data."""
     task = name
     model, own = TASKS[task]
     teacher_settings = {"distill": {"teacher": str(teachers[task].path)}}
@@ -87,17 +88,20 @@ def make_loop(
     config: Config = configure(task, data[task], model, values)
     assert config.distill is not None
     teacher = Teacher(Run(config.distill.teacher))
-    prepared = load(task).prepare(config.task_config())
+    prepared, splits = reading.prepare(load(task), config.task_config())
     teacher.check_compatible(prepared, config)
-    network = prepared.build()
+    network = prepared.build(splits.train)
     if double:
         teacher.predictor.network.double()
         network.double()
     source = config.distill.unlabeled_data
-    unlabeled = None if source is None else prepared.read_unlabeled(source)
+    unlabeled = None if source is None else read_unlabeled(prepared, splits, open_source(source), Diagnostics())
     cpu = torch.device("cpu")
-    student = make_distillation_task(prepared, config.distill, teacher, cpu, lambda note: None, unlabeled)
-    return Loop(student, network, config.train, 1e-2, config.seed, Checkpoints(folder / "checkpoints"))
+    notify = lambda note: None  # noqa: E731
+    student = make_distillation(prepared, splits, config.distill, teacher, cpu, notify, unlabeled=unlabeled)
+    loop: Any = Loop(student, network, config.train, 1e-2, config.seed, Checkpoints(folder / "checkpoints"))
+    loop.splits = splits
+    return loop
 
 
 def losses(events: Iterable[Event]) -> list[float]:
@@ -109,10 +113,10 @@ def test_the_loss_is_a_mixture(task: str, data: dict[str, str], teachers: dict[s
     """Its parts are computed from the outputs of student and teacher separately."""
     distill = {"weight": 0.3, "temperature": 3.0, "hidden_weight": 0.7}
     loop = make_loop(task, data, teachers, tmp_path, distill=distill)
-    assert isinstance(loop.task, CachedTeacherTask if task in CACHED else OnlineTeacherTask)
-    inner, teacher, network = loop.task.task, Run(teachers[task].path).network, loop.network.eval()
-    batch = loop.task.batch(0, 0, 8, 8)
-    loss = loop.task.loss(loop.task.forward(network, batch), batch, 0.1)
+    assert isinstance(loop.objective, CachedTeacher if task in CACHED else OnlineTeacher)
+    inner, teacher, network = loop.objective.task, Run(teachers[task].path).network, loop.network.eval()
+    batch = loop.objective.batch(0, 0, 8, 8)
+    loss = loop.objective.loss(loop.objective.forward(network, batch), batch, 0.1)
     student_output, teacher_output = inner.forward(network, batch), inner.forward(teacher, batch)  # same tokens here
     targets = inner.loss(student_output, batch, 0.1)
     ours, theirs = student_output.scores, teacher_output.scores
@@ -167,8 +171,9 @@ def test_a_teacher_without_weight_changes_nothing(
     for weight in (0.0, 0.5):
         loop = make_loop(task, data, teachers, tmp_path, distill={"weight": weight})
         results[weight] = [loop._update()[0] for _ in range(3)]
-    inner = loop.task.task  # type: ignore[union-attr]
-    plain = Loop(inner, inner.build(), loop.settings, 1e-2, loop.seed, Checkpoints(tmp_path / "plain"))
+    student = loop.objective.student
+    network = student.task.build(loop.splits.train)
+    plain = Loop(student, network, loop.settings, 1e-2, loop.seed, Checkpoints(tmp_path / "plain"))
     alone = [plain._update()[0] for _ in range(3)]
     assert results[0.0] == alone
     assert results[0.5] != alone
@@ -197,10 +202,11 @@ def test_a_teacher_may_read_other_tokens(
 ) -> None:
     """The stored outputs are the teacher's predictions for the texts themselves."""
     own = {"task": {"tokenizer": {"kind": "char" if task != "tag" else "word", "vocab_size": 30}}}
-    student = make_loop(task, data, teachers, tmp_path, distill={"hidden_weight": 1.0}, **own).task
-    assert isinstance(student, CachedTeacherTask)
-    predictor = Run(teachers[task].path).predictor
-    predicted = predictor.scores(predictor.task.encode(student.task.datasets["train"]))
+    loop = make_loop(task, data, teachers, tmp_path, distill={"hidden_weight": 1.0}, **own)
+    student = loop.objective
+    assert isinstance(student, CachedTeacher)
+    run = Run(teachers[task].path)
+    predicted = run.predictor.scores(run.task.encode(loop.splits.train.rows, Diagnostics()))
     expected = np.concatenate(predicted) if task == "tag" else np.stack(predicted)
     np.testing.assert_allclose(student.scores, expected, rtol=1e-4, atol=1e-5)
     assert student.features is not None
@@ -213,11 +219,11 @@ def test_unlabeled_examples_have_the_teachers_targets_only(
     for task in ("classify", "regress"):
         distill = {"unlabeled_data": data["more"], "weight": 0.25}
         loop = make_loop(task, data, teachers, tmp_path / task, distill=distill)
-        student, network = loop.task, loop.network.eval()
-        assert isinstance(student, CachedTeacherTask)
-        count = len(student.task.encoded["train"])
-        assert (student.labeled, len(student.encoded)) == (count, count + 60)
-        items = student.sampler.items(0, 60)
+        student, network = loop.objective, loop.network.eval()
+        assert isinstance(student, CachedTeacher)
+        count = len(loop.splits.train.items)
+        assert (student.labeled, len(student.student.train)) == (count, count + 60)
+        items = student.student.sampler.items(0, 60)
         batch = student.batch(0, 0, 60, 60)
         labeled = torch.from_numpy(items < count)
         assert 0 < labeled.sum() < 60

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,14 +19,17 @@ from torch.nn import functional as F
 from helpers import Case, backbones, label, settings_of, torchrun
 from seriatim.core.errors import SeriatimError
 from seriatim.nn.network import weights
+from seriatim.tasks import reading
 from seriatim.tasks.base import DataSettings, Output, TaskConfig
 from seriatim.tasks.batching import Batch
-from seriatim.tasks.language import task as language
 from seriatim.tasks.language.spec import LanguageSettings
+from seriatim.tasks.language.task import LanguageTask
+from seriatim.tasks.values import AnyEvaluation, Evaluation
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.config import TrainSettings
 from seriatim.training.events import Evaluated, Event, Saved, Stepped, Stopped
 from seriatim.training.loop import Loop, check_monitor
+from seriatim.training.objective import TaskObjective
 
 # One of each way of carrying states, and of each kind of parameter.
 COVERING: list[Case] = [("rnn", {"activation": "relu"}), ("lstm", {"layers": 2}), ("tcn", {}), ("gpt", {})]
@@ -41,7 +45,7 @@ def cases(covering: list[Case]) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def prepared(book: Path) -> Any:
-    return language.LanguageTask.prepare(config_of(settings_of(("gru", {})), book))
+    return reading.prepare(LanguageTask, config_of(settings_of(("gru", {})), book))
 
 
 def config_of(model: Any, book: Path | str, seed: int = 3) -> TaskConfig:
@@ -49,21 +53,28 @@ def config_of(model: Any, book: Path | str, seed: int = 3) -> TaskConfig:
     return TaskConfig(task=settings, data=DataSettings(source=str(book)), model=model, seed=seed)
 
 
-def task_of(prepared: Any, model: Any, seed: int = 3) -> Any:
-    """Returns the task for another model; batches depend on whether that carries a state."""
-    config = config_of(model, prepared.config.data.source, seed)
-    return type(prepared)(config, prepared.processor, prepared.columns, prepared.kinds, prepared.datasets)
+def objective_of(prepared: Any, model: Any, seed: int = 3) -> tuple[Any, TaskObjective]:
+    """Returns the network and the objective of another model; batches depend on whether that carries a state."""
+    task, splits = prepared
+    source = task.config.data.source
+    task, splits = reading.prepare(LanguageTask, config_of(model, source, seed), processor=task.processor)
+    return task.build(splits.train), TaskObjective.of(task, splits, SMALL["evaluate_limit"])
 
 
 def make_loop(prepared: Any, case: Case, folder: Path, stop: int | None = None, seed: int = 3, **changes: Any) -> Loop:
     """Returns a loop; with `stop`, a signal arrives after so many steps."""
     model = settings_of(case).model_copy(update={"dropout": changes.pop("dropout", 0.2)})
-    task = task_of(prepared, model, seed)
+    network, objective = objective_of(prepared, model, seed)
     settings = TrainSettings(**(SMALL | changes))
-    loop = Loop(task, task.build(), settings, 1e-2, seed, Checkpoints(folder / "checkpoints"))
+    loop = Loop(objective, network, settings, 1e-2, seed, Checkpoints(folder / "checkpoints"))
     if stop is not None:
         loop.stop_signal = lambda: "SIGINT" if loop.progress.step >= stop else ""
     return loop
+
+
+def values_of(**metrics: float) -> AnyEvaluation:
+    """Returns an evaluation with these metrics."""
+    return Evaluation(SimpleNamespace(), metrics, None)  # type: ignore[arg-type]
 
 
 def losses(events: list[Event]) -> list[float]:
@@ -146,12 +157,12 @@ def test_a_seed_decides_everything(prepared: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", [("gpt", {}), ("lstm", {})], ids=label)
 def test_batches_are_pure_functions_of_the_step(prepared: Any, case: Case) -> None:
-    task = task_of(prepared, settings_of(case))
-    whole = task.batch(7, 0, 6, 6)
-    parts = [task.batch(7, first, first + 2, 6) for first in (0, 2, 4)]
+    _, objective = objective_of(prepared, settings_of(case))
+    whole = objective.batch(7, 0, 6, 6)
+    parts = [objective.batch(7, first, first + 2, 6) for first in (0, 2, 4)]
     assert torch.equal(whole.inputs, torch.cat([part.inputs for part in parts]))
     assert torch.equal(whole.inputs[:, 1:], whole.targets[:, :-1])
-    first, second = (task.batch(step, 0, 4, 4) for step in (0, 1))
+    first, second = (objective.batch(step, 0, 4, 4) for step in (0, 1))
     assert first.fresh
     assert second.fresh == (case[0] == "gpt")
     continued = torch.equal(first.targets[:, -1], second.inputs[:, 0])
@@ -164,8 +175,8 @@ def test_dropout_differs_from_step_to_step(prepared: Any, tmp_path: Path) -> Non
         prepared, ("mlp", {}), tmp_path, steps=3, dropout=0.5, optimizer={"name": "sgd", "weight_decay": 0.0}
     )
     loop.lr = 0.0
-    batch = loop.task.batch(0, 0, 3, 3)
-    loop.task.batch = lambda step, first, last, batch_size: batch
+    batch = loop.objective.batch(0, 0, 3, 3)
+    loop.objective.batch = lambda step, first, last, batch_size: batch
     assert len(set(losses(list(loop.run())))) == 3
 
 
@@ -236,14 +247,15 @@ def test_label_smoothing_and_sums(prepared: Any) -> None:
 
 def test_evaluation_is_the_mean_over_all_tokens(prepared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks, rows and padding of the evaluation against one pass over the whole split."""
-    network = prepared.build().eval()
-    tokens = torch.from_numpy(prepared.encoded["validation"].inputs.values[:].astype("int64"))[None]
+    task, splits = prepared
+    network, validation = task.build(splits.train).eval(), splits["validation"]
+    tokens = torch.from_numpy(validation.items.inputs.values[:].astype("int64"))[None]
     with torch.no_grad():
         logits, _ = network(tokens[:, :-1])
         expected = F.cross_entropy(logits[0], tokens[0, 1:]).item()
-    assert prepared.evaluate(network)["loss"] == pytest.approx(expected, rel=0.05)
+    assert task.evaluate(network, validation).metrics["loss"] == pytest.approx(expected, rel=0.05)
     monkeypatch.setattr("seriatim.tasks.language.task.EVALUATION_ROWS", 1)
-    metrics = prepared.evaluate(network)
+    metrics = task.evaluate(network, validation).metrics
     assert metrics["loss"] == pytest.approx(expected, rel=1e-5)
     assert metrics["perplexity"] == pytest.approx(math.exp(expected), rel=1e-5)
     assert metrics["bits_per_character"] == pytest.approx(expected / math.log(2), rel=0.01)
@@ -280,11 +292,14 @@ def test_early_stopping_and_the_best_weights(prepared: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("monitor", "best"), [("accuracy", 3), ("loss", 2), (None, 2)])
-def test_a_metric_of_choice_selects_the_weights(prepared: Any, tmp_path: Path, monitor: str | None, best: int) -> None:
+def test_a_metric_of_choice_selects_the_weights(
+    prepared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, monitor: str | None, best: int
+) -> None:
     loop = make_loop(prepared, ("mlp", {}), tmp_path, steps=5, evaluate_steps=1, patience=2, monitor=monitor)
     losses, accuracies = {1: 3.0, 2: 1.0, 3: 2.0, 4: 4.0, 5: 5.0}, {1: 0.1, 2: 0.1, 3: 0.8, 4: 0.8, 5: 0.7}
-    evaluated = lambda *rest: {"loss": losses[loop.progress.step], "accuracy": accuracies[loop.progress.step]}  # noqa: E731
-    loop.task.evaluate = evaluated  # type: ignore[method-assign]
+    evaluated = lambda *_: values_of(loss=losses[loop.progress.step], accuracy=accuracies[loop.progress.step])  # noqa: E731
+    monkeypatch.setattr(loop.objective, "evaluate", evaluated)
+    monkeypatch.setattr(loop.objective, "sample", lambda *_: "")
     events = list(loop.run())
     assert isinstance(events[-1], Stopped)
     assert (events[-1].best_step, events[-1].step) == (best, best + 2), "patience counts from the best"
@@ -369,8 +384,8 @@ def test_a_damaged_checkpoint_is_refused(prepared: Any, tmp_path: Path) -> None:
 
 
 @dataclass
-class TiedTask:
-    """A task whose monitored metric never changes."""
+class TiedObjective:
+    """An objective whose monitored metric never changes."""
 
     losses: list[float] = field(default_factory=lambda: [3.0, 2.0, 2.5, 1.0])
     monitor: str = "error"
@@ -389,18 +404,18 @@ class TiedTask:
     def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> torch.Tensor:
         return (output.scores - batch.targets).square().sum()
 
-    def evaluate(self, network: nn.Module, split: str, limit: int | None = None) -> dict[str, float]:
-        return {"loss": self.losses.pop(0), "error": 0.5}
+    def evaluate(self, network: nn.Module) -> AnyEvaluation:
+        return values_of(loss=self.losses.pop(0), error=0.5)
 
-    def sample(self, network: nn.Module) -> str:
+    def sample(self, evaluation: AnyEvaluation) -> str:
         return ""
 
 
 def test_of_equal_metrics_the_lower_loss_is_the_best(tmp_path: Path) -> None:
     """An error rate that stays the same for a while must not keep the weights of the beginning."""
     settings = TrainSettings(steps=4, batch_size=1, evaluate_steps=1)
-    task: Any = TiedTask()
-    loop = Loop(task, nn.Linear(1, 1), settings, 1e-3, 0, Checkpoints(tmp_path))
+    objective: Any = TiedObjective()
+    loop = Loop(objective, nn.Linear(1, 1), settings, 1e-3, 0, Checkpoints(tmp_path))
     assert [event.best for event in loop.run() if isinstance(event, Evaluated)] == [True, True, False, True]
 
 
@@ -409,11 +424,12 @@ def test_what_cannot_be_compared_is_not_the_best(
 ) -> None:
     values = iter([math.nan, 2.0, 3.0])
     loop = make_loop(prepared, ("gru", {}), tmp_path / "nan", steps=3, evaluate_steps=1)
-    monkeypatch.setattr(loop.task, "evaluate", lambda *_: {"loss": next(values)})
+    monkeypatch.setattr(loop.objective, "evaluate", lambda *_: values_of(loss=next(values)))
+    monkeypatch.setattr(loop.objective, "sample", lambda *_: "")
     events = list(loop.run())
     assert [event.best for event in events if isinstance(event, Evaluated)] == [True, True, False]
     loop = make_loop(prepared, ("gru", {}), tmp_path / "none", steps=1)
-    monkeypatch.setattr(loop.task, "evaluate", lambda *_: {"accuracy": 0.5})
+    monkeypatch.setattr(loop.objective, "evaluate", lambda *_: values_of(accuracy=0.5))
     with pytest.raises(SeriatimError) as caught:
         list(loop.run())
     assert caught.value.code == "train.monitor"
@@ -422,8 +438,8 @@ def test_what_cannot_be_compared_is_not_the_best(
 def test_counts_are_not_averaged(tmp_path: Path) -> None:
     network = nn.Sequential(nn.Linear(1, 1))
     network.register_buffer("batches", torch.tensor(0))
-    task: Any = TiedTask()
-    loop = Loop(task, network, TrainSettings(steps=3, batch_size=1, ema=0.5), 1e-3, 0, Checkpoints(tmp_path))
+    objective: Any = TiedObjective()
+    loop = Loop(objective, network, TrainSettings(steps=3, batch_size=1, ema=0.5), 1e-3, 0, Checkpoints(tmp_path))
     for event in loop.run():
         if isinstance(event, Stepped):
             assert int(loop.ema["batches"]) == event.step - 1

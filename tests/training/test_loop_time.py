@@ -17,6 +17,7 @@ from helpers import settings_of
 from random_task import VOCAB_SIZE, RandomTask, TimedTask
 from seriatim.core.config import validate
 from seriatim.nn.network import token_network, weights
+from seriatim.tasks.values import AnyEvaluation
 from seriatim.training import loop as loop_module
 from seriatim.training.checkpoint import Checkpoints, StepTimes
 from seriatim.training.config import TrainSettings
@@ -94,9 +95,9 @@ def test_a_budget_of_minutes_is_used_whatever_the_pace(tmp_path: Path, pace: str
 def test_evaluations_take_a_small_share_of_the_time(tmp_path: Path, cost: float) -> None:
     task = TimedTask(PACES["even"])
 
-    def evaluate(network: nn.Module, split: str = "validation", limit: int | None = None) -> dict[str, float]:
+    def evaluate(network: nn.Module) -> AnyEvaluation:
         task.now += cost
-        return RandomTask.evaluate(task, network, split, limit)
+        return RandomTask.evaluate(task, network)
 
     task.evaluate = evaluate  # type: ignore[method-assign]
     loop = make_loop(tmp_path, task, minutes=1)
@@ -333,9 +334,9 @@ def test_the_warm_up_changes_nothing(tmp_path: Path, model: str, monkeypatch: py
         train = {"steps": 4, "minutes": 1000}
         loop = image_loop(folder) if model == "resnet" else make_loop(folder, RandomTask(), model, **train)
         networks = set()
-        forward = loop.task.forward
+        forward = loop.objective.forward
         monkeypatch.setattr(
-            loop.task, "forward", lambda network, *rest, f=forward, n=networks: n.add(network) or f(network, *rest)
+            loop.objective, "forward", lambda network, *rest, f=forward, n=networks: n.add(network) or f(network, *rest)
         )
         torch.manual_seed(5)
         events = loop.run()

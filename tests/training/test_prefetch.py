@@ -67,14 +67,14 @@ def test_errors_of_the_thread_are_raised_at_their_step(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = make_loop(images, tmp_path, prefetch=True)
-    batch = loop.task.batch
+    batch = loop.objective.batch
 
     def fail(step: int, *arguments: int) -> Any:
         if step == 4:
             raise SeriatimError("data.gone", "the disk is gone")
         return batch(step, *arguments)
 
-    monkeypatch.setattr(loop.task, "batch", fail)
+    monkeypatch.setattr(loop.objective, "batch", fail)
     threads = threading.active_count()
     with pytest.raises(SeriatimError, match="the disk is gone"):
         list(loop.run())
