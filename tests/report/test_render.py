@@ -17,6 +17,7 @@ from PIL import Image as PillowImage
 
 from report_examples import CHARTS, WEIGHTS
 from seriatim.core.errors import SeriatimError
+from seriatim.core.text import text_width
 from seriatim.report import cells, plots
 from seriatim.report.charts import (
     Annotation,
@@ -35,7 +36,6 @@ from seriatim.report.charts import (
     TokenStrip,
     matrix,
 )
-from seriatim.report.formatting import text_width
 from seriatim.report.render import WIDTH, save, specification, to_svg
 from seriatim.report.theme import DARK, LIGHT, series_colors
 

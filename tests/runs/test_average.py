@@ -12,7 +12,7 @@ import torch
 import seriatim
 from seriatim.core.errors import SeriatimError
 from seriatim.core.files import load_tensors
-from seriatim.report.formatting import format_number
+from seriatim.core.text import format_number
 
 SETTINGS: dict[str, Any] = {
     "model": {"width": 8},

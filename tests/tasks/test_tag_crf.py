@@ -12,10 +12,10 @@ import torch
 
 import seriatim
 from seriatim.core.errors import SeriatimError
+from seriatim.core.text import format_number
 from seriatim.data.entities import repair_tags
 from seriatim.inspect import Inspector
 from seriatim.nn.crf import Chain, CrfHead, path_score
-from seriatim.report.formatting import format_number
 from seriatim.tasks.base import Output
 from seriatim.tasks.batching import Batch
 from seriatim.tasks.tag.processor import UNSEEN

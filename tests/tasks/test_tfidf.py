@@ -11,10 +11,10 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 
 from seriatim.core.errors import Diagnostics
+from seriatim.core.text import evenly_spaced
 from seriatim.data.dataset import Column, Dataset
 from seriatim.data.kinds import TEXT
 from seriatim.tasks import tfidf
-from seriatim.tasks.batching import evenly_spaced
 from seriatim.tasks.tfidf import Ngrams, TfidfModel
 from task_helpers import prepare
 

@@ -23,9 +23,8 @@ from ..core.metrics import (
     label_in_sentence,
     metric_label,
 )
-from ..core.text import format_decimals
+from ..core.text import format_amount, format_decimals, format_duration, format_number, one_line, plural
 from .charts import Confusion
-from .formatting import format_duration, format_number, one_line, with_prefix
 from .run_charts import clipped_steps, clipping_note
 from .run_data import RunData, ranked, shared_baselines
 from .significance import ALPHA, format_p, p_value
@@ -241,7 +240,7 @@ class Facts:
     @property
     def fit(self) -> str:
         took = format_duration(self.run.results.seconds)
-        return f"{took}, one pass over {with_prefix(self.run.results.tokens)} {self.run.unit}"
+        return f"{took}, one pass over {format_amount(self.run.results.tokens)} {self.run.unit}"
 
 
 # Findings about one run, as data
@@ -365,7 +364,7 @@ def run_lessons(run: RunData) -> list[str]:
 def exclusion(run: RunData, one: RunData, compared: bool = True) -> str:
     """Returns why a run, or one of its seeds, is not compared; "" if it is."""
     step = one.results.step
-    after = f" after {step:,} step{'' if step == 1 else 's'}" if step else ""
+    after = f" after {plural(step, 'step')}" if step else ""
     who = capitalized(run) + (f" with seed {one.setting('seed')}" if len(run.runs) > 1 else "")
     if one.interrupted:
         how = f"was stopped by {one.reason}" if one.reason.startswith("SIG") else "did not finish"

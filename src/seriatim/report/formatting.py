@@ -7,16 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ..core.text import (  # noqa: F401
-    clean_text,
-    format_change,
-    format_duration,
-    format_number,
-    listed,
-    one_line,
-    text_width,
-)
-from ..core.text import format_amount as with_prefix  # noqa: F401
+from ..core.text import format_number, listed
 
 MAX_LISTED = 12  # values named in an alt text
 

@@ -23,8 +23,8 @@ from ..core.metrics import ExampleScores, displayed_metrics, finite, get_metric,
 from ..core.model_info import ModelInfo
 from ..core.run_folder import RunFolder
 from ..core.run_summary import Metrics, RunSummary, mean, mean_costs
+from ..core.text import one_line
 from .charts import View, views_from_json
-from .formatting import one_line
 
 SPLITS = ("validation", "test")
 NOT_FINISHED = "not finished"

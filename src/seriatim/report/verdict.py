@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from ..core.metrics import format_metric, get_metric, is_better, label_in_sentence
 from ..core.model_info import History
+from ..core.text import format_amount, format_duration
 from .charts import BinnedMetric
 from .findings import (
     WARNINGS,
@@ -30,7 +31,6 @@ from .findings import (
     the,
     times,
 )
-from .formatting import format_duration, with_prefix
 from .run_charts import best_value
 from .run_data import RunData, model_info, ranked
 from .significance import ALPHA, Difference, Pair, compare_pairs, format_p
@@ -203,14 +203,14 @@ def throughput(runs: Sequence[RunData]) -> str:
         return ""
     (low, slow), (high, fast) = speeds[0], speeds[-1]
     if high / low < SLOWER:
-        pace = " to ".join(dict.fromkeys((with_prefix(low), with_prefix(high))))
+        pace = " to ".join(dict.fromkeys((format_amount(low), format_amount(high))))
         return f"All networks process {fast.unit} at about the same speed, {pace} per second."
     why, element = "", "token" if fast.unit == "tokens" else "element"
     if slow.info.recurrent and not fast.info.recurrent:
         why = f": a recurrent network goes from {element} to {element}, the other processes a whole sequence at once"
     return (
-        f"{capitalized(fast)} trains on {with_prefix(high)} {fast.unit} per second, {times(high / low)} as many as "
-        f"{the(slow)} ({with_prefix(low)}){why}."
+        f"{capitalized(fast)} trains on {format_amount(high)} {fast.unit} per second, {times(high / low)} as many as "
+        f"{the(slow)} ({format_amount(low)}){why}."
     )
 
 
@@ -225,7 +225,7 @@ def bargain(verdict: Verdict) -> str:
     flops, gap = run.results.flops or 1, format_difference(score(run) - score(top), top, top.main)
     return (
         f"{capitalized(run)} comes within {gap} of {the(top)} with "
-        f"{with_prefix(flops, 'FLOP')} of training; {the(top)} took {times(cost / flops)} as much."
+        f"{format_amount(flops, 'FLOP')} of training; {the(top)} took {times(cost / flops)} as much."
     )
 
 
@@ -267,7 +267,7 @@ def step_words(newer: RunData, older: RunData) -> dict[str, str]:
         "field": f"{1 + 2 * (kernel - 1) * (2**levels - 1):,} tokens" if known else "a limited number of tokens",
         "window": f"{window} tokens" if isinstance(window, int) else "a few tokens",
         "context": f"all of the last {context:,} tokens" if isinstance(context, int) else "all previous tokens",
-        "tokens": with_prefix(newer.results.tokens),
+        "tokens": format_amount(newer.results.tokens),
     }
 
 
@@ -365,8 +365,8 @@ def explain(newer: RunData, older: RunData) -> list[str]:
         own_speed, other_speed = newer.results.tokens_per_second, older.results.tokens_per_second
         speeds = ""
         if own_speed and other_speed and not older.gradient_free and other_speed / own_speed > SLOWER:
-            speeds = f", at {with_prefix(own_speed)} against {with_prefix(other_speed)} per second"
-        reasons.append(f"it read {with_prefix(own)} {newer.unit}, {the(older)} {with_prefix(other)}{speeds}")
+            speeds = f", at {format_amount(own_speed)} against {format_amount(other_speed)} per second"
+        reasons.append(f"it read {format_amount(own)} {newer.unit}, {the(older)} {format_amount(other)}{speeds}")
     return reasons
 
 
@@ -395,8 +395,8 @@ def storage_lesson(best: Mapping[str, RunData]) -> str:
     stored = []
     for run in (counted, trained[0]):
         file = run.folder.path / "model.safetensors"
-        stored.append(f", {with_prefix(file.stat().st_size, 'B')} on disk," if file.is_file() else "")
-    entries, weights = (with_prefix(run.results.parameters) for run in (counted, trained[0]))
+        stored.append(f", {format_amount(file.stat().st_size, 'B')} on disk," if file.is_file() else "")
+    entries, weights = (format_amount(run.results.parameters) for run in (counted, trained[0]))
     return (
         f"{capitalized(counted)} has {entries} entries{stored[0]} and each is about one sequence of tokens only; "
         f"{the(trained[0])} has {weights} parameters{stored[1]} and every one serves many contexts."

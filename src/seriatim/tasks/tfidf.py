@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..core.text import evenly_spaced
 from ..data.dataset import Dataset
-from .batching import evenly_spaced
 
 Loss = Literal["softmax", "sigmoid", "squared"]
 WORD = re.compile(r"\w\w+")  # as scikit-learn: two letters or more

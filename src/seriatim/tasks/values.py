@@ -13,8 +13,8 @@ from torch import Tensor
 from ..core.errors import SeriatimError
 from ..core.metrics import ExampleScores
 from ..core.state import State
+from ..core.text import evenly_spaced
 from ..data.dataset import Dataset
-from .batching import evenly_spaced
 
 Metrics = dict[str, float]
 X = TypeVar("X")

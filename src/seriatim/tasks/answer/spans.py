@@ -31,7 +31,7 @@ from ...core.errors import Diagnostics, SeriatimError
 from ...data.dataset import Dataset
 from ...data.sequences import Sequences
 from ...data.tokenizers import Tokenizer
-from ..batching import run_batches
+from ...nn.inference import run_batches
 from ..codecs import fit_tokenizer, model_tokenizer
 from ..old import IGNORED
 from ..processor import Encoded, Processor, TaskConfig, Tokenizers, Values

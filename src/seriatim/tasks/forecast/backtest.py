@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...core.text import evenly_spaced
 from ...report.charts import Band, ForecastPlot, Lines, Scatter, Series, Table, View, row
-from ..batching import evenly_spaced
 from ..old import Metrics
 from .encoded import Origins, SeriesEncoded
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...core.text import evenly_spaced
 from ...data.dataset import Dataset
 from ...data.sequences import Sequences
 from ...data.series.calendar import Frequency, cycle_features
 from ...data.series.scaling import Scaler
 from ...data.series.table import start_time
-from ..batching import evenly_spaced
 from ..processor import Encoded
 from .classical import CLASSICAL, SMALLEST, ClassicalForecast, States
 

@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ..batching import evenly_spaced
+from ...core.text import evenly_spaced
 from ..processor import Stored, check_numbers
 from .encoded import Origins, SeriesEncoded
 

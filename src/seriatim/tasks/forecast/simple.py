@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..batching import evenly_spaced
+from ...core.text import evenly_spaced
 
 if TYPE_CHECKING:
     from .encoded import SeriesEncoded

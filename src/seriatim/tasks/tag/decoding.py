@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from ...data.entities import TagSpans
 from ...nn.crf import Chain, CrfHead, best_path, log_partition, marginals
+from ...nn.inference import MAX_ELEMENTS, run_batches
 from ...nn.network import as_float32
-from ..batching import MAX_ELEMENTS, run_batches
 from .processor import UNSEEN, TagEncoded
 
 OFFSETS = np.arange(-1.0, 10.01)  # that are tried, then those between the best and its neighbors
