@@ -364,7 +364,7 @@ def run_lessons(run: RunData) -> list[str]:
 def exclusion(run: RunData, one: RunData, compared: bool = True) -> str:
     """Returns why a run, or one of its seeds, is not compared; "" if it is."""
     step = one.results.step
-    after = f" after {plural(step, 'step')}" if step else ""
+    after = f" after {plural(int(step), 'step')}" if step else ""
     who = capitalized(run) + (f" with seed {one.setting('seed')}" if len(run.runs) > 1 else "")
     if one.interrupted:
         how = f"was stopped by {one.reason}" if one.reason.startswith("SIG") else "did not finish"
