@@ -21,10 +21,12 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from ..core.errors import SeriatimError
 from ..core.state import RowState, State
 from ..kernels import load
 from ..kernels.layers import NAMES as ACTIVATION_NAMES
 from .encoder_decoder import EncoderDecoder
+from .fitted import FittedModel
 from .layers import TokenInput, equations_enabled, weights_version
 from .network import Network, TokenHead
 from .recurrent import Cell
@@ -344,6 +346,8 @@ def quantize_rows(weight: Tensor) -> Tensor:
 @torch.no_grad()
 def quantize_weights(network: N) -> N:
     """Returns a copy of a network with quantized matrices; a tied matrix becomes two: the output's is quantized."""
+    if isinstance(network, FittedModel):
+        raise SeriatimError("run.gradient-free", "a model that is fitted in one pass has no weights", "omit --int8")
     network = copy.deepcopy(network)
     modules = list(network.modules())
     cell_inputs = {module.input for module in modules if isinstance(module, Cell)}

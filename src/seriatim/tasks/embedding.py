@@ -75,8 +75,6 @@ class EmbeddingPredictor(Predictor[T]):
 
     def embedder(self, pooling: str | None = None, normalize: bool | None = None) -> Embedder:
         """Returns a function from texts to vectors (n,D), for more texts than fit into memory."""
-        if self.task.config.model.gradient_free:
-            raise no_vectors(self, "is not a network and has no vectors")
         reader = self.text_reader()
         pooling = reader.embedding.pooling if pooling is None else pooling
         return Embedder(reader, pooling, reader.embedding.normalize if normalize is None else normalize)

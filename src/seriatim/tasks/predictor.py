@@ -356,8 +356,6 @@ class Predictor(Generic[T]):
 
     def quantize(self) -> Predictor[T]:
         """Returns a predictor whose network has int8 weights: faster where memory is the limit, nearly as accurate."""
-        if self.task.config.model.gradient_free:
-            raise SeriatimError("run.gradient-free", f"{self.task.name}: the model has no weights", "omit --int8")
         return type(self)(self.task, quantize_weights(self.network))
 
     def scores(self, encoded: Any) -> list[np.ndarray]:

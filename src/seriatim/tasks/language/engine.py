@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core.errors import SeriatimError
 from ...core.state import State, append
 from ...data.sequences import Sequences
 from ...decode.sampling import MultiStep
@@ -273,12 +272,14 @@ class NetworkEngine(Engine):
 class NGramEngine(Engine):
     """An n-gram model. Its state is the last tokens (N,order−1), −1 if there are none."""
 
+    model: NGram
+
     def __init__(self, model: NGram) -> None:
         self.model, self.scorer = model, model.scorer
         self.history = self.scorer.order - 1
 
     def quantize(self) -> NGramEngine:
-        raise SeriatimError("run.gradient-free", "an n-gram model has no weights to quantize", "omit --int8")
+        return NGramEngine(quantize_weights(self.model))
 
     def prefill(self, prompts: list[np.ndarray]) -> tuple[Tensor, State]:
         contexts = np.full((len(prompts), self.history), -1, dtype=np.int64)
