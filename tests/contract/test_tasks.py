@@ -25,9 +25,11 @@ from seriatim.core.state import flatten, map_state
 from seriatim.nn.network import weights
 from seriatim.runs.configure import configure
 from seriatim.tasks.capability import Capability
+from seriatim.tasks.reading import prepare as prepare_task
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.cost import parameter_count, solve_width
 from seriatim.training.loop import Loop
+from seriatim.training.objective import TaskObjective
 
 TEXT = "a fine film full of light and warm humor that dull people will not see twice"
 WORDS = TEXT.split()
@@ -307,14 +309,15 @@ def settings_of(name: str, model: Case) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def prepared(files: Callable[[str], Path]) -> Callable[[str, Case], Any]:
-    """Returns a function from a case and a model to (configuration, task), prepared once."""
+    """Returns a function from a case and a model to (configuration, task, splits, objective), prepared once."""
     ready: dict[str, Any] = {}
 
     def prepare(name: str, model: Case) -> Any:
         key = f"{name}-{label(model)}"
         if key not in ready:
             config = configure(CASES[name].task, str(files(name)), None, settings_of(name, model))
-            ready[key] = config, tasks.load(config.task.name).prepare(config.task_config())
+            task, splits = prepare_task(tasks.load(config.task.name), config.task_config())
+            ready[key] = config, task, splits, TaskObjective.of(task, splits)
         return ready[key]
 
     return prepare
@@ -328,10 +331,10 @@ each_combination = pytest.mark.parametrize(("name", "model"), combinations())
 
 @each_combination
 def test_the_loss_falls_and_every_parameter_has_a_gradient(prepared: Prepared, name: str, model: Case) -> None:
-    _, task = prepared(name, model)
-    network, again = task.build(), task.build()
+    _, task, splits, objective = prepared(name, model)
+    network, again = task.build(splits.train), task.build(splits.train)
     assert all(torch.equal(a, b) for a, b in zip(weights(network).values(), weights(again).values(), strict=True))
-    batch = task.batch(0, 0, 4, 4)
+    batch = objective.batch(0, 0, 4, 4)
     optimizer = torch.optim.Adam(network.parameters(), lr=0.02)
     losses = []
     for step in range(12):
@@ -355,10 +358,10 @@ def double(batch: Any) -> Any:
 @each_combination
 def test_rows_of_a_batch_are_independent(prepared: Prepared, name: str, model: Case) -> None:
     """Padding, batch size and neighbors do not change the loss: that of a batch is the sum over its rows."""
-    _, task = prepared(name, model)
-    network = task.build().double().eval()
-    together = task.batch(0, 0, 5, 5)
-    alone = [task.batch(0, row, row + 1, 5) for row in range(5)]
+    _, task, splits, objective = prepared(name, model)
+    network = task.build(splits.train).double().eval()
+    together = objective.batch(0, 0, 5, 5)
+    alone = [objective.batch(0, row, row + 1, 5) for row in range(5)]
     alone = [batch for batch in alone if batch.count]
     assert together.count == sum(batch.count for batch in alone)
     total = task.loss(task.forward(network, double(together)), double(together))
@@ -368,11 +371,11 @@ def test_rows_of_a_batch_are_independent(prepared: Prepared, name: str, model: C
 
 @every_case
 def test_a_batch_is_a_function_of_its_step(prepared: Prepared, name: str) -> None:
-    config, task = prepared(name, CASES[name].models[0])
-    other = type(task)(config.task_config(), task.processor, task.columns, task.kinds, task.datasets)
+    config, task, _, objective = prepared(name, CASES[name].models[0])
+    other = TaskObjective.of(*prepare_task(tasks.load(task.name), config.task_config(), processor=task.processor))
     for step in (0, 3, 50):
-        task.batch(step + 1, 0, 4, 4)
-        later, straight = task.batch(step, 0, 4, 4), other.batch(step, 0, 4, 4)
+        objective.batch(step + 1, 0, 4, 4)
+        later, straight = objective.batch(step, 0, 4, 4), other.batch(step, 0, 4, 4)
         assert later.count == straight.count
         for a, b in ((later.inputs, straight.inputs), (later.targets, straight.targets)):
             assert all(torch.equal(x, y) for x, y in zip(flatten(a)[0], flatten(b)[0], strict=True))
@@ -381,18 +384,18 @@ def test_a_batch_is_a_function_of_its_step(prepared: Prepared, name: str) -> Non
 @pytest.mark.parametrize("name", [name for name in CASES if name not in ("forecast", "language")])
 def test_an_epoch_has_every_example_once(prepared: Prepared, name: str) -> None:
     """Windows of series and texts start anywhere, so those two tasks are left out."""
-    _, task = prepared(name, CASES[name].models[0])
-    steps = task.steps_per_epoch(4)
-    items = np.concatenate([task.sampler.items(step, 4) for step in range(steps)])
+    _, _, _, objective = prepared(name, CASES[name].models[0])
+    steps, sampler = objective.steps_per_epoch(4), objective.sampler
+    items = np.concatenate([sampler.items(step, 4) for step in range(steps)])
     assert len({*items.tolist()}) == len(items)
-    assert len(items) > len(task.sampler.all_items) - 4, "what does not fill a batch is left out"
+    assert len(items) > len(sampler.all_items) - 4, "what does not fill a batch is left out"
 
 
 @every_case
 def test_resumed_equals_uninterrupted(prepared: Prepared, name: str, tmp_path: Path) -> None:
     def make_loop(folder: str) -> Loop:
-        config, task = prepared(name, CASES[name].models[0])
-        return Loop(task, task.build(), config.train, 1e-2, 0, Checkpoints(tmp_path / folder))
+        config, task, splits, objective = prepared(name, CASES[name].models[0])
+        return Loop(objective, task.build(splits.train), config.train, 1e-2, 0, Checkpoints(tmp_path / folder))
 
     whole, cut, resumed = make_loop("whole"), make_loop("cut"), make_loop("cut")
     list(whole.run())
@@ -407,7 +410,7 @@ def test_resumed_equals_uninterrupted(prepared: Prepared, name: str, tmp_path: P
 
 @every_case
 def test_a_parameter_budget_is_met(prepared: Prepared, name: str) -> None:
-    config, task = prepared(name, CASES[name].models[0])
+    config, task, _, _ = prepared(name, CASES[name].models[0])
     budget = 4 * parameter_count(config.model, task.network)
     solved = solve_width(config.model, budget, task.network)
     assert parameter_count(solved, task.network) <= budget

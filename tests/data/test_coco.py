@@ -22,8 +22,11 @@ from seriatim.data.images.store import write_image_set
 from seriatim.data.source import open_source
 from seriatim.lab.synthetic import scenes
 from seriatim.tasks.base import DataSettings, TaskConfig
+from seriatim.tasks.caption.processor import EncodedCaptions
 from seriatim.tasks.caption.spec import CaptionSettings
 from seriatim.tasks.caption.task import CaptionTask
+from seriatim.tasks.reading import prepare, read_rows
+from seriatim.tasks.values import Splits
 
 CAPTIONS = {
     "a.png": ["a red dog", "a dog, on the left"],
@@ -73,13 +76,19 @@ def read(source: Any, notes: list[str] | None = None, task: Any = None, **data: 
     opened = open_source(str(source))
     config = make_config(source, task, **data)
     parts = list(opened.splits.values()) or [opened]
-    datasets = [CaptionTask.read_training_data(part, config, diagnostics) for part in parts]
+    datasets = [read_rows(CaptionTask, config, part, diagnostics) for part in parts]
     return [(gray(i), t) for rows in datasets for i, t in zip(rows["image"], rows["caption"], strict=True)]
+
+
+def split_data(
+    source: Any, task: Any = None, diagnostics: Diagnostics | None = None, **data: Any
+) -> Splits[EncodedCaptions]:
+    return prepare(CaptionTask, make_config(source, task, **data), diagnostics=diagnostics)[1]
 
 
 def refused(code: str, source: Any, task: Any = None, **data: Any) -> SeriatimError:
     with pytest.raises(SeriatimError) as caught:
-        CaptionTask.prepare(make_config(source, task, **data))
+        split_data(source, task, **data)
     assert caught.value.code == code, caught.value
     return caught.value
 
@@ -199,12 +208,16 @@ def test_broken_images(tmp_path: Path) -> None:
     file = write(tmp_path / "t.csv", table(rows, ["image", "caption"]))
     write(tmp_path / "d.png", "no image at all")
     assert "d.png" in refused("image.broken", file).cause
-    task = CaptionTask.prepare(make_config(file, {"images": {"broken": "skip"}}))
-    assert sum(len(group) for split in task.encoded for group in task.groups(split)) == 20
-    for split, encoded in task.encoded.items():
-        for items in task.groups(split):
-            texts = task.references(split, [items])[0]
-            assert {text.rpartition(" ")[2] for text in texts} == {f"p{int(encoded.inputs[items[0]][0, 0, 0]):03}"}
+    splits = split_data(file, {"images": {"broken": "skip"}})
+    assert sum(len(splits[name].items) for name in splits) == 20
+    for split in splits.parts.values():
+        items = split.items
+        assert items.groups is not None
+        assert len(items.groups.values) == len(items)
+        for number in range(len(items.groups)):
+            members = items.groups[number]
+            texts = [split.rows["caption"][row] for row in items.row_numbers(members)]
+            assert {text.rpartition(" ")[2] for text in texts} == {f"p{int(items.inputs[members[0]][0, 0, 0]):03}"}
 
 
 # Splits
@@ -217,24 +230,24 @@ def many(folder: Path, count: int = 40, each: int = 3) -> list[tuple[str, str]]:
     return [(name, f"caption {number} of {name[:-4]}") for number in range(each) for name in names]
 
 
-def images_of(task: CaptionTask) -> dict[str, set[int]]:
-    return {split: {gray(value) for value in rows["image"]} for split, rows in task.datasets.items()}
+def images_of(splits: Splits[EncodedCaptions]) -> dict[str, set[int]]:
+    return {name: {gray(value) for value in splits[name].rows["image"]} for name in splits}
 
 
 def sizes_of(source: Any, **data: Any) -> dict[str, int]:
-    return {name: len(rows) for name, rows in CaptionTask.prepare(make_config(source, **data)).datasets.items()}
+    return {name: len(split.rows) for name, split in split_data(source, **data).parts.items()}
 
 
 def test_splits_by_image_whatever_the_order(tmp_path: Path) -> None:
     rows = many(tmp_path)
     write(tmp_path / "one.csv", table(rows, ["image", "caption"]))
     write(tmp_path / "two.csv", table(rows[::-1][:70], ["image", "caption"]))
-    one, two = (CaptionTask.prepare(make_config(tmp_path / name)) for name in ("one.csv", "two.csv"))
+    one, two = (split_data(tmp_path / name) for name in ("one.csv", "two.csv"))
     assert {name: len(images) for name, images in images_of(one).items()} == {"train": 32, "validation": 4, "test": 4}
     assert images_of(one) == images_of(two)
-    assert {name: len(part) for name, part in one.datasets.items()} == {"train": 96, "validation": 12, "test": 12}
+    assert {name: len(one[name].rows) for name in one} == {"train": 96, "validation": 12, "test": 12}
     assert sorted(images_of(one)["test"]) == FROZEN  # the same images on every machine and in every version
-    assert one.fingerprint() != two.fingerprint()
+    assert one.fingerprint != two.fingerprint
 
 
 FROZEN = [12, 14, 28, 35]
@@ -246,7 +259,7 @@ def test_the_same_image_under_two_names_is_in_one_split(tmp_path: Path) -> None:
         (tmp_path / f"z{name}").write_bytes((tmp_path / name).read_bytes())
         rows.append((f"z{name}", "again"))
     file = write(tmp_path / "one.csv", table(rows, ["image", "caption"]))
-    images = images_of(CaptionTask.prepare(make_config(file, fractions=(0.5, 0.25, 0.25))))
+    images = images_of(split_data(file, fractions=(0.5, 0.25, 0.25)))
     assert sum(map(len, images.values())) == 20 == len(set.union(*images.values()))
 
 
@@ -264,9 +277,11 @@ def test_an_image_in_two_splits_is_not_trained_on(tmp_path: Path) -> None:
     splits = ["train", "test", "validation", "train", "train", "train"]
     rows = [(name, text, split) for (name, text), split in zip(ROWS, splits, strict=True)]
     file = write(paint(tmp_path) / "t.csv", table(rows, ["image", "caption", "split"]))
-    task = CaptionTask.prepare(make_config(file))
-    assert {name: len(part) for name, part in task.datasets.items()} == {"train": 3, "validation": 1, "test": 1}
-    assert any("1 images of the train split are left out" in note for note in task.diagnostics.notes)
+    diagnostics = Diagnostics()
+    parts = split_data(file, diagnostics=diagnostics).parts
+    assert {name: len(part.rows) for name, part in parts.items()} == {"train": 3, "validation": 1, "test": 1}
+    assert {name: len(part.items) for name, part in parts.items()} == {"train": 3, "validation": 1, "test": 1}
+    assert any("1 images of the train split are left out" in note for note in diagnostics.notes)
 
 
 def test_files_of_validation_and_test(tmp_path: Path) -> None:
@@ -286,10 +301,11 @@ def test_lists_of_flickr(tmp_path: Path) -> None:
     write(tmp_path / "Flickr_8k.trainImages.txt", "a.png\n")
     write(tmp_path / "Flickr_8k.devImages.txt", "c.png\n")
     for source in (tmp_path, tmp_path / "Flickr8k.token.txt"):
-        task = CaptionTask.prepare(make_config(source))
-        captions = {name: list(rows["caption"]) for name, rows in task.datasets.items() if len(rows)}
+        diagnostics = Diagnostics()
+        parts = split_data(source, diagnostics=diagnostics).parts
+        captions = {name: list(part.rows["caption"]) for name, part in parts.items()}
         assert captions == {"train": CAPTIONS["a.png"], "validation": CAPTIONS["c.png"]}
-        assert any("2 images are in none of them" in note for note in task.diagnostics.notes)
+        assert any("2 images are in none of them" in note for note in diagnostics.notes)
 
 
 def test_folders_of_coco(tmp_path: Path) -> None:
@@ -355,7 +371,7 @@ def test_empty_captions_are_noted_and_texts_normalized(tmp_path: Path) -> None:
 )
 def test_bad_files(tmp_path: Path, name: str, text: str, code: str, cause: str) -> None:
     with pytest.raises(SeriatimError) as caught:
-        CaptionTask.prepare(make_config(write(paint(tmp_path) / name, text)))
+        split_data(write(paint(tmp_path) / name, text))
     assert caught.value.code.startswith(code)
     assert cause in caught.value.cause
 
@@ -380,7 +396,7 @@ def test_regions_go_with_their_images(tmp_path: Path) -> None:
     Image.fromarray(pixels).save(tmp_path / "p.png")
     for fit in ("crop", "pad", "stretch"):
         config = make_config(file, {"images": {"fit": fit, "size": 32, "max_shift": 0}})
-        rows = CaptionTask.read_training_data(open_source(str(file)), config, Diagnostics())
+        rows = read_rows(CaptionTask, config, open_source(str(file)), Diagnostics())
         encoded = CaptionTask.processor_type.fit(rows, config, {}, Diagnostics()).encode(rows, Diagnostics())
         assert encoded.regions is not None
         ((region,), *_) = encoded.regions
@@ -406,13 +422,13 @@ def test_scenes_as_files_are_the_same_scenes(tmp_path: Path, monkeypatch: pytest
     assert write_image_set(source, folder, 12) == 36
     original = source.splits["test"].columns
     assert original is not None
-    task = CaptionTask.prepare(make_config(folder))
-    rows, encoded = task.datasets["test"], task.encoded["test"]
+    test = split_data(folder)["test"]
+    rows, encoded = test.rows, test.items
     count = len(rows)
     assert list(rows["caption"]) == list(original["caption"][:count])
-    assert [len(set(g)) for g in task.groups("test")] == np.unique(original["image_id"][:count], return_counts=True)[
-        1
-    ].tolist()
+    assert encoded.groups is not None
+    counts = np.unique(original["image_id"][:count], return_counts=True)[1]
+    assert encoded.groups.lengths.tolist() == counts.tolist()
     assert encoded.regions is not None
     for row in range(count):
         assert np.array_equal(encoded.inputs[row], original["image"][row])
@@ -427,8 +443,9 @@ def test_small_drawings_are_not_shifted_unless_asked(tmp_path: Path) -> None:
     file = write(tmp_path / "t.csv", table(many(tmp_path, 12, 1), ["image", "caption"]))
     margins = {}
     for shift in (None, 2):
-        task = CaptionTask.prepare(make_config(file, {"images": {"max_shift": shift}}))
+        task, _ = prepare(CaptionTask, make_config(file, {"images": {"max_shift": shift}}))
         margins[shift] = task.processor.image.margin
     assert margins == {None: 0, 2: 2}
     assert not task.processor.image.flip
-    assert CaptionTask.prepare(make_config(file, {"images": {"flip": True}})).processor.image.flip
+    flipped, _ = prepare(CaptionTask, make_config(file, {"images": {"flip": True}}))
+    assert flipped.processor.image.flip

@@ -23,7 +23,6 @@ from helpers import shaken
 from seriatim.decode.settings import BeamSettings
 from seriatim.hub import reading
 from seriatim.runs.exchange import export_model, import_model
-from seriatim.tasks.processor import Encoded
 
 transformers: Any = pytest.importorskip("transformers")
 TEXTS = ["the old cat saw a new hat", "where is it?", "a dog bit the unhappy man; he wasn't amused!", "über"]
@@ -111,9 +110,9 @@ def vary(model: Any) -> None:
 
 def generated(run: Any, beams: int, **options: Any) -> list[list[int]]:
     processor = run.task.processor
-    encoded = Encoded(processor.encode_texts(processor.source, TEXTS))
+    sources = processor.encode_texts(processor.source, TEXTS)
     given = {"beams": beams, "nbest": beams, "max_tokens": MAX_TOKENS, "length_norm": "power"}
-    groups = run.predictor.search(encoded, BeamSettings(**given | options), lambda item: TEXTS[item])
+    groups = run.predictor.translator.search(sources, BeamSettings(**given | options), lambda item: TEXTS[item])
     return [group[0].tokens for group in groups]
 
 

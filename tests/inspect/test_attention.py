@@ -220,7 +220,7 @@ def test_alignment_is_that_of_the_predictor(name: str, make_subject: Any) -> Non
     subject = make_subject(name)
     for tokens in (False, True):
         array = Inspector(subject).alignment("a fine film", target="enif a", tokens=tokens).arrays["alignment"]
-        expected = subject.predictor.align_texts(["a fine film"], ["enif a"], by_words=not tokens)[0]
+        expected = subject.predictor.translator.align(["a fine film"], ["enif a"], by_words=not tokens)[0]
         np.testing.assert_array_equal(array.values, expected.weights)
         assert list(array.axes["source"]) == expected.source
 

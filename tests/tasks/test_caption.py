@@ -20,14 +20,21 @@ from seriatim.decode.settings import BeamSettings
 from seriatim.lab.synthetic import scenes
 from seriatim.nn.network import weights
 from seriatim.report.charts import ImageOverlay, Table
-from seriatim.tasks.base import DataSettings, TaskConfig
+from seriatim.tasks import reading
+from seriatim.tasks.base import DataSettings, Splits, TaskConfig
+from seriatim.tasks.caption.processor import EncodedCaptions
 from seriatim.tasks.caption.rows import point, pointing_metrics
-from seriatim.tasks.caption.spec import CaptionSettings, Region, parse_regions
+from seriatim.tasks.caption.spec import SCHEMA, CaptionSettings, Region, parse_regions
 from seriatim.tasks.caption.task import CaptionPredictor, CaptionTask, image_encoder, uneven_attention
+from seriatim.tasks.metrics import caption_metrics
+from seriatim.tasks.predictor import Request
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.config import TrainSettings
 from seriatim.training.cost import parameter_count, solve_width
 from seriatim.training.loop import Loop
+from seriatim.training.objective import TaskObjective
+
+Prepared = tuple[CaptionTask, Splits[EncodedCaptions]]
 
 COLORS = {"red": (220, 30, 30), "green": (20, 160, 40), "blue": (30, 60, 220), "gray": (120, 120, 120)}
 PLACES = {"above": (1, 4), "below": (9, 4), "to the left": (5, 1), "to the right": (5, 9)}
@@ -85,7 +92,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def prepare(folder: Path, case: tuple[str, dict[str, Any]] = ("show_tell", {}), **task: Any) -> CaptionTask:
+def prepare(
+    folder: Path,
+    case: tuple[str, dict[str, Any]] = ("show_tell", {}),
+    diagnostics: Diagnostics | None = None,
+    **task: Any,
+) -> Prepared:
     name, settings = case
     model = registry.models.load(name).Settings(**({"width": 6} | TINY.get(name, {}) | {"name": name} | settings))
     config = TaskConfig(
@@ -93,7 +105,7 @@ def prepare(folder: Path, case: tuple[str, dict[str, Any]] = ("show_tell", {}), 
         data=DataSettings(source=str(folder / "captions.csv")),
         model=model,
     )
-    return CaptionTask.prepare(config)
+    return reading.prepare(CaptionTask, config, diagnostics=diagnostics)
 
 
 def loss_of(task: CaptionTask, network: Any, batch: Any) -> torch.Tensor:
@@ -105,10 +117,10 @@ def loss_of(task: CaptionTask, network: Any, batch: Any) -> torch.Tensor:
 
 @every_case
 def test_learns_and_every_parameter_has_a_gradient(case: Any, folder: Path) -> None:
-    task = prepare(folder, case)
-    network, again = task.build(), task.build()
+    task, splits = prepare(folder, case)
+    network, again = task.build(splits.train), task.build(splits.train)
     assert all(torch.equal(a, b) for a, b in zip(weights(network).values(), weights(again).values(), strict=True))
-    batch = task.batch(0, 0, 4, 4)
+    batch = TaskObjective.of(task, splits).batch(0, 0, 4, 4)
     optimizer = torch.optim.Adam(network.parameters(), lr=0.02)
     losses = []
     for step in range(25):
@@ -126,25 +138,25 @@ def test_learns_and_every_parameter_has_a_gradient(case: Any, folder: Path) -> N
 @every_case
 def test_a_caption_does_not_depend_on_its_neighbors(case: Any, folder: Path) -> None:
     """The loss of all captions is the sum over images; an image is described alone as among others."""
-    task = prepare(folder, case)
-    network = task.build().double().eval()
-    together, alone = task.batch(0, 0, 5, 5), [task.batch(0, row, row + 1, 5) for row in range(5)]
+    task, splits = prepare(folder, case)
+    network, objective = task.build(splits.train).double().eval(), TaskObjective.of(task, splits)
+    together, alone = objective.batch(0, 0, 5, 5), [objective.batch(0, row, row + 1, 5) for row in range(5)]
     assert together.count == sum(batch.count for batch in alone)
     parts = sum(loss_of(task, network, batch) for batch in alone)
     torch.testing.assert_close(loss_of(task, network, together), parts, rtol=1e-9, atol=1e-9)
-    predictor, encoded = CaptionPredictor(task, network), task.encoded["train"]
+    captioner, images = CaptionPredictor(task, network).captioner, splits.train.items.inputs
     for options in (BeamSettings(beams=3, nbest=2), BeamSettings(beams=1, max_tokens=9)):
-        for item, group in enumerate(predictor.captions(encoded, options, np.arange(7))):
-            (single,) = predictor.captions(encoded, options, np.array([item]))
+        for item, group in enumerate(captioner.caption(images.take(np.arange(7)), options)):
+            (single,) = captioner.caption(images.take([item]), options)
             assert [one.text for one in group] == [one.text for one in single]
             assert [one.score for one in group] == pytest.approx([one.score for one in single], rel=1e-9)
 
 
 @every_case
 def test_token_by_token_as_all_at_once(case: Any, folder: Path) -> None:
-    task = prepare(folder, case)
-    network = task.build().double().eval()
-    images, decoder_inputs, owners = task.batch(0, 0, 4, 4).inputs
+    task, splits = prepare(folder, case)
+    network = task.build(splits.train).double().eval()
+    images, decoder_inputs, owners = TaskObjective.of(task, splits).batch(0, 0, 4, 4).inputs
     memory = select(network.encode(images), owners)
     whole, _ = network.decode(decoder_inputs, memory)
     state, parts = None, []
@@ -156,11 +168,11 @@ def test_token_by_token_as_all_at_once(case: Any, folder: Path) -> None:
 
 @pytest.mark.parametrize("case", ENCODER_DECODERS, ids=case_id)
 def test_scores_and_attention(case: Any, folder: Path) -> None:
-    task = prepare(folder, case)
-    predictor = CaptionPredictor(task, task.build().double().eval())
-    image = str(folder / "3.png")
-    encoded = task.encode(task.read([{"image": image}], task.schema.inputs()))
-    (group,) = predictor.captions(encoded, BeamSettings(beams=4, nbest=4, max_tokens=12))
+    task, splits = prepare(folder, case)
+    predictor = CaptionPredictor(task, task.build(splits.train).double().eval())
+    image, diagnostics = str(folder / "3.png"), Diagnostics()
+    items = task.encode(task.read([{"image": image}], diagnostics, task.schema.inputs()), diagnostics)
+    (group,) = predictor.captioner.caption(items.inputs, BeamSettings(beams=4, nbest=4, max_tokens=12))
     for one in group:
         if one.finished:
             record = predictor.call("score", [{"image": image, "caption": one.text}])[0]
@@ -178,7 +190,7 @@ def test_scores_and_attention(case: Any, folder: Path) -> None:
 
 
 def test_a_batch_is_a_function_of_its_step(folder: Path) -> None:
-    first, second = prepare(folder), prepare(folder)
+    first, second = (TaskObjective.of(*prepare(folder)) for _ in range(2))
     for step in (0, 3, 50):
         first.batch(step + 1, 0, 4, 4)
         tensors = (
@@ -188,21 +200,23 @@ def test_a_batch_is_a_function_of_its_step(folder: Path) -> None:
 
 
 def test_an_epoch_shows_every_image_once(folder: Path) -> None:
-    task = prepare(folder)
-    groups = task.groups("train")
-    items = np.concatenate([task.sampler.items(step, 4) for step in range(task.steps_per_epoch(4))])
+    task, splits = prepare(folder)
+    objective, groups = TaskObjective.of(task, splits), splits.train.items.groups
+    assert groups is not None
+    items = np.concatenate([objective.sampler.items(step, 4) for step in range(objective.steps_per_epoch(4))])
     assert len(set(items.tolist())) == len(items) == len(groups) // 4 * 4
-    owners = task.batch(0, 0, 4, 4).inputs[2]
-    assert owners.bincount().tolist() == [len(groups[n]) for n in task.sampler.items(0, 4)]
-    assert {len(group) for group in groups} == {1, 2}
+    owners = objective.batch(0, 0, 4, 4).inputs[2]
+    assert owners.bincount().tolist() == groups.lengths[objective.sampler.items(0, 4)].tolist()
+    assert set(groups.lengths.tolist()) == {1, 2}
 
 
 def test_resumed_is_as_if_never_stopped(folder: Path, tmp_path: Path) -> None:
     def run(name: str, cut: bool) -> dict[str, torch.Tensor]:
         for resumed in (False, True) if cut else (False,):
-            task = prepare(folder, ("show_attend_tell", {}), penalty=0.1)
+            task, splits = prepare(folder, ("show_attend_tell", {}), penalty=0.1)
             settings = TrainSettings(batch_size=4, steps=6, evaluate_steps=2)
-            loop = Loop(task, task.build(), settings, 1e-2, 0, Checkpoints(tmp_path / name))
+            objective, network = TaskObjective.of(task, splits), task.build(splits.train)
+            loop = Loop(objective, network, settings, 1e-2, 0, Checkpoints(tmp_path / name))
             if resumed:
                 loop.resume()
             for event in loop.run():
@@ -216,7 +230,7 @@ def test_resumed_is_as_if_never_stopped(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["transformer", "show_tell", "show_attend_tell"])
 def test_a_parameter_budget_is_met(name: str, folder: Path) -> None:
-    task = prepare(folder, (name, {}))
+    task, _ = prepare(folder, (name, {}))
     model = task.config.model.model_copy(update={"width": 8})
     solved = solve_width(model, 60_000, task.network)
     wider = solved.with_width(solved.width + max(solved.width_multiples()))
@@ -236,8 +250,10 @@ def test_the_penalty_by_hand() -> None:
 
 
 def test_uneven_attention_is_penalized(folder: Path) -> None:
-    plain, penalized = (prepare(folder, ("show_attend_tell", {}), penalty=penalty) for penalty in (0.0, 2.0))
-    network, batch = plain.build().eval(), plain.batch(0, 0, 4, 4)
+    (plain, splits), (penalized, _) = (
+        prepare(folder, ("show_attend_tell", {}), penalty=penalty) for penalty in (0.0, 2.0)
+    )
+    network, batch = plain.build(splits.train).eval(), TaskObjective.of(plain, splits).batch(0, 0, 4, 4)
     images, decoder_inputs, owners = batch.inputs
     trace: dict[str, Any] = {}
     network.decode(decoder_inputs, select(network.encode(images), owners), None, trace)
@@ -271,24 +287,30 @@ def test_encoders_of_photographs() -> None:
 
 
 def test_long_captions_are_not_trained_on(folder: Path) -> None:
-    whole, short = prepare(folder), prepare(folder, context_length=6)
-    count = sum(map(len, short.groups("train")))
-    assert 0 < count < sum(map(len, whole.groups("train")))
-    assert any("have more than 6 tokens and are not trained on" in note for note in short.diagnostics.notes)
-    lengths = short.encoded["train"].targets.lengths[np.concatenate(short.groups("train"))]
-    assert lengths.max() <= 6
+    diagnostics = Diagnostics()
+    whole, short = (
+        prepare(folder)[1].train.items,
+        prepare(folder, diagnostics=diagnostics, context_length=6)[1].train.items,
+    )
+    assert whole.groups is not None
+    assert short.groups is not None
+    assert short.targets is not None
+    assert 0 < len(short.groups.values) < len(whole.groups.values) == len(whole)
+    assert any("have more than 6 tokens and are not trained on" in note for note in diagnostics.notes)
+    assert short.targets.lengths[short.groups.values].max() <= 6
     with pytest.raises(SeriatimError, match="all captions have more than 1 tokens"):
         prepare(folder, context_length=1)
 
 
 def test_images_are_mirrored_only_if_asked(folder: Path) -> None:
     for flip in (None, True):
-        task = prepare(folder, images={"flip": flip})
-        inputs, groups = task.encoded["train"].inputs, task.groups("train")
+        task, splits = prepare(folder, images={"flip": flip})
+        objective, inputs, groups = TaskObjective.of(task, splits), splits.train.items.inputs, splits.train.items.groups
+        assert groups is not None
         mirrored = False
         for step in range(6):
-            shown = task.batch(step, 0, 8, 8).inputs[0].numpy()
-            for image, n in zip(shown, task.sampler.items(step, 8).tolist(), strict=True):
+            shown = objective.batch(step, 0, 8, 8).inputs[0].numpy()
+            for image, n in zip(shown, objective.sampler.items(step, 8).tolist(), strict=True):
                 original = inputs[int(groups[n][0])]
                 mirrored |= not np.array_equal(image.transpose(1, 2, 0), original)
                 assert any(np.array_equal(image.transpose(1, 2, 0), one) for one in (original, original[:, ::-1]))
@@ -300,9 +322,9 @@ def test_images_are_mirrored_only_if_asked(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def predictor(folder: Path) -> CaptionPredictor:
-    task = prepare(folder, ("show_attend_tell", {}))
+    task, splits = prepare(folder, ("show_attend_tell", {}))
     torch.manual_seed(1)
-    network = task.build()
+    network = task.build(splits.train)
     with torch.no_grad():
         network.head.bias.normal_(std=2.0)
     return CaptionPredictor(task, network.eval())
@@ -330,14 +352,14 @@ def test_options_are_those_of_decoding(predictor: CaptionPredictor, folder: Path
     image = [str(folder / "0.png")]
     drawn = [predictor.call("caption", image, temperature=1, seed=1, max_tokens=3) for _ in range(2)]
     assert drawn[0] == drawn[1]
-    encoded = predictor.task.encoded["test"]
-    (long,) = predictor.captions(encoded, BeamSettings(min_tokens=4, max_tokens=5), np.array([0]))
+    images = predictor.load_images(predictor.task.read(image, Diagnostics(), SCHEMA.inputs()), Diagnostics())[0].inputs
+    (long,) = predictor.captioner.caption(images, BeamSettings(min_tokens=4, max_tokens=5))
     assert 4 <= len(long[0].tokens) <= 5
     assert predictor.call("caption", image, prefix="a blue", max_tokens=6)[0]["caption"].startswith("a blue")
 
 
 def test_attention_is_drawn(predictor: CaptionPredictor, folder: Path) -> None:
-    dataset = predictor.task.read([{"image": str(folder / "0.png")}], predictor.task.schema.inputs())
+    dataset = predictor.task.read([{"image": str(folder / "0.png")}], Diagnostics(), SCHEMA.inputs())
     options = BeamSettings(prefix="a red")
     records = predictor.call("caption", [str(folder / "0.png")], prefix="a red")
     (chart,) = predictor.charts("caption", dataset, options, records)
@@ -356,11 +378,9 @@ def test_images_that_cannot_be_read(predictor: CaptionPredictor, folder: Path, t
     for words in ("broken.png", "nowhere.png"):
         assert words in caught.value.cause
     assert "--skip-broken" in caught.value.remedy
-    notes: list[str] = []
-    predictor.task.diagnostics = Diagnostics(notes.append)
-    records = predictor.call("caption", paths, skip_broken=True)
-    assert [record["caption"] is None for record in records] == [False, True, True]
-    assert any("broken.png" in note for note in notes)
+    answer = predictor.execute(Request("caption", paths, {"skip_broken": True}))
+    assert [record["caption"] is None for record in answer.predictions()] == [False, True, True]
+    assert any("broken.png" in note for note in answer.notes)
     with pytest.raises(SeriatimError) as caught:
         predictor.call("caption", paths[1:], skip_broken=True)
     assert "--skip-broken" not in caught.value.remedy, "it is set already"
@@ -370,48 +390,98 @@ def test_images_that_cannot_be_read(predictor: CaptionPredictor, folder: Path, t
 
 
 def test_evaluation_views_and_samples(folder: Path) -> None:
-    task = prepare(folder, ("show_attend_tell", {}))
-    network = task.build()
-    metrics = task.evaluate(network, "test")
+    task, splits = prepare(folder, ("show_attend_tell", {}))
+    network, test = task.build(splits.train), splits["test"]
+    evaluation = task.evaluate(network, test)
+    metrics, outputs = evaluation.metrics, evaluation.outputs
     assert {"cider", "bleu1", "bleu4", "exact_match", "loss", "perplexity"} <= set(metrics)
+    assert set(evaluation.signatures) >= {"cider", "bleu4"}
     predictor = task.predictor(network)
-    items = np.concatenate(task.groups("test"))
-    log_probs = np.concatenate([one.log_probs for one in predictor.force(task.encoded["test"], items)])
+    assert isinstance(predictor, CaptionPredictor)
+    log_probs = np.concatenate([one.log_probs for one in predictor.captioner.score(test.items)])
     assert metrics["loss"] == pytest.approx(-log_probs.mean())
-    texts = task.generate_split(network, "test")
-    assert len(texts) == len(task.groups("test")) == metrics["captions"]
-    assert metrics["bleu4"] == task.quality(texts, task.references("test", task.groups("test")))["bleu4"]
-    views = task.views(predictor, "test")
+    assert len(outputs.hypotheses) == len(set(test.rows["image"])) == metrics["captions"]
+    records = predictor.call("caption", list(dict.fromkeys(map(str, test.rows["image"]))), beams=2)
+    assert outputs.hypotheses == [record["caption"] for record in records]
+    references = [[test.rows["caption"][row] for row in rows.tolist()] for rows in test.rows.groups("image").values()]
+    assert outputs.references == references
+    assert metrics["bleu4"] == caption_metrics(outputs.hypotheses, references)["bleu4"]
+    views = task.views(evaluation)
     assert isinstance(views[-1], Table)
     assert views[-1].columns == ("image", "name", "caption", "references")
-    assert set(task.baselines("test")) == {"most frequent caption"}
-    assert ".png\n  → " in task.sample(network)
-    assert predictor.usage("runs/x")[0].shell.startswith("seriatim caption runs/x ")
+    assert set(task.baselines(splits, ["test"])["test"]) == {"most frequent caption"}
+    assert ".png\n  → " in task.sample(evaluation)
+    usage = predictor.usage("runs/x", splits["validation"].rows)
+    assert usage[0].shell.startswith("seriatim caption runs/x ")
+    assert usage[0].shell.endswith(".png")
     result = predictor.model_input([str(folder / "0.png")])
-    rows, columns = predictor.grid  # type: ignore[attr-defined]
+    rows, columns = predictor.captioner.grid
     assert result.sequences[0]["source"][:2] == ["0,0", "0,1"]
     assert len(result.sequences[0]["source"]) == rows * columns
+
+
+def test_a_sample_has_whole_images(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, splits = prepare(folder, ("show_attend_tell", {}))
+    network, train = task.build(splits.train), splits.train
+    images = train.rows.groups("image")
+    assert task.sample_split(train).rows is train.rows
+    sample = task.sample_split(train, 5_000)
+    assert sample.items.groups is not None
+    assert len(sample.items.groups) == 5
+    assert [len(rows) for rows in sample.rows.groups("image").values()] == [
+        len(images[image]) for image in sample.rows.groups("image")
+    ]
+    monkeypatch.setattr("seriatim.tasks.caption.task.SAMPLED_SOURCES", 2)
+    evaluation = task.evaluate(network, task.sample_split(train, 5_000))
+    assert evaluation.metrics["captions"] == 2
+    assert evaluation.metrics["tokens"] == sample.items.targets.lengths.sum()  # type: ignore[union-attr]
+
+
+def test_images_of_other_splits_are_left_out(folder: Path, tmp_path: Path) -> None:
+    lines = (folder / "captions.csv").read_text(encoding="utf-8").splitlines()
+    for name, part in (("train", lines[1:]), ("validation", lines[1:8]), ("test", lines[4:6])):
+        (tmp_path / f"{name}.csv").write_text("\n".join([lines[0], *part]) + "\n", encoding="utf-8")
+    for path in folder.glob("*.png"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    files = {name: str(tmp_path / f"{name}.csv") for name in ("validation", "test")}
+    model = registry.models.load("show_tell").Settings(name="show_tell", width=6)
+    data, diagnostics = DataSettings(source=str(tmp_path / "train.csv"), **files), Diagnostics()
+    config = TaskConfig(task=CaptionSettings(channels=4), data=data, model=model)
+    task, splits = reading.prepare(CaptionTask, config, diagnostics=diagnostics)
+    images = {name: {path.name for path in splits[name].rows["image"]} for name in splits}
+    assert not images["train"] & images["validation"]
+    assert not images["validation"] & images["test"]
+    assert not images["train"] & images["test"]
+    assert len(set.union(*images.values())) == 40
+    assert sum("held out for evaluation" in note for note in diagnostics.notes) == 2
+    for name in splits:
+        split = splits[name]
+        assert len(split.items) == len(split.rows)
+        np.testing.assert_array_equal(
+            split.items.inputs[0], np.asarray(Image.open(split.rows["image"][0]).convert("RGB"))
+        )
+    TaskObjective.of(task, splits).batch(0, 0, 4, 4)
 
 
 def test_pointing_on_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenes, "SPLIT_SIZES", dict.fromkeys(scenes.SPLIT_SIZES, 40))
     model = registry.models.load("show_attend_tell").Settings(name="show_attend_tell", width=6)
     config = TaskConfig(task=CaptionSettings(channels=4, beams=2), data=DataSettings(source="scenes"), model=model)
-    task = CaptionTask.prepare(config)
-    monkeypatch.setattr("seriatim.tasks.encoder_decoder.SAMPLED_GROUPS", 5)
-    metrics = task.evaluate(task.build(), "validation", 100)
+    task, splits = reading.prepare(CaptionTask, config)
+    sample = task.sample_split(splits["validation"], 5_000)
+    metrics = task.evaluate(task.build(splits.train), sample).metrics
     assert 0 <= metrics["pointing"] <= 1
     assert 0 < metrics["pointing_mass"] < 0.5
-    groups = task.evaluated_groups("validation", 100)
-    regions = task.encoded["validation"].regions
-    assert regions is not None
-    assert metrics["nouns"] == sum(len(regions[item]) for item in np.concatenate(groups))
+    assert sample.items.groups is not None
+    assert sample.items.regions is not None
+    assert len(sample.items.groups) == 5
+    assert metrics["nouns"] == sum(map(len, sample.items.regions))
 
 
 def test_a_processor_is_stored(folder: Path, tmp_path: Path) -> None:
     from seriatim.tasks.processor import from_dict
 
-    processor = prepare(folder).processor
+    processor = prepare(folder)[0].processor
     values, tokenizers = processor.to_dict()
     for name, tokenizer in tokenizers.items():
         tokenizer.save(tmp_path / name)
@@ -490,4 +560,5 @@ def test_regions_of_a_cell() -> None:
 
 
 def test_t5_scales_only_outputs_that_share_the_vectors_of_its_tokens(folder: Path) -> None:
-    assert prepare(folder, ("t5", {})).build().backbone.decoder_norm.scale == 1.0
+    task, splits = prepare(folder, ("t5", {}))
+    assert task.build(splits.train).backbone.decoder_norm.scale == 1.0

@@ -11,16 +11,14 @@ import pytest
 import torch
 
 from seriatim.core import registry
-from seriatim.core.metrics import MetricValues
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.nn.layers import readable_equations
 from seriatim.nn.network import weights_digest
-from seriatim.tasks import encoder_decoder
-from seriatim.tasks.base import DataSettings, Encoded, TaskConfig
+from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.decoding import nbest_record
-from seriatim.tasks.encoder_decoder import (
-    encode_with_eos,
-)
+from seriatim.tasks.encoder_decoder import encode_with_eos
+from seriatim.tasks.reading import Layout, prepare
+from seriatim.tasks.translate.processor import Pairs
 from seriatim.tasks.translate.spec import TranslateSettings
 from seriatim.tasks.translate.task import TranslateTask, TranslationProcessor
 
@@ -37,14 +35,9 @@ MODELS: dict[str, dict[str, Any]] = {
 def make_predictor(name: str, seed: int = 0) -> Any:
     model = registry.models.load(name).Settings(name=name, width=8, **MODELS[name])
     config = TaskConfig(task=TranslateSettings(), data=DataSettings(source="none"), model=model, seed=seed)
-    task = TranslateTask(config, TranslationProcessor(TOKENIZER, TOKENIZER, 30), {}, {})
-    return task.predictor(task.build())
-
-
-def encode(sources: list[str], targets: list[str] | None = None) -> Encoded:
-    return Encoded(
-        encode_with_eos(TOKENIZER, sources), None if targets is None else encode_with_eos(TOKENIZER, targets)
-    )
+    task = TranslateTask(config, TranslationProcessor(TOKENIZER, TOKENIZER, 30), Layout())
+    torch.manual_seed(seed)
+    return task.predictor(task.network(model))
 
 
 def test_the_native_step_agrees_with_the_readable_equations() -> None:
@@ -57,21 +50,23 @@ def test_the_native_step_agrees_with_the_readable_equations() -> None:
 
 
 @pytest.mark.parametrize("max_elements", [1 << 15, 40])
-def test_forced_scores_do_not_depend_on_batches(max_elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoder_decoder, "MAX_ELEMENTS", max_elements)
+def test_scores_do_not_depend_on_batches(max_elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seriatim.tasks.decoding.MAX_ELEMENTS", max_elements)
     predictor = make_predictor("bahdanau")
-    encoded = encode(TEXTS, TEXTS[::-1])
-    together = predictor.force(encoded, alignment=True)
-    for item, forced in enumerate(together):
-        (alone,) = predictor.force(encoded, np.array([item]), alignment=True)
-        np.testing.assert_allclose(forced.log_probs, alone.log_probs, atol=1e-6)
-        np.testing.assert_allclose(forced.weights, alone.weights, atol=1e-6)
-        assert forced.correct.tolist() == alone.correct.tolist()
-        assert forced.weights.shape == (encoded.targets.lengths[item], encoded.inputs.lengths[item])
-        tokens, log_probs = predictor.token_distributions(encoded, item)
-        np.testing.assert_allclose(forced.log_probs, log_probs[np.arange(len(tokens)), tokens].numpy(), atol=1e-5)
-        assert forced.correct.tolist() == (log_probs.argmax(dim=1).numpy() == tokens).tolist()
-    (short,) = predictor.force(encoded, np.array([0]), max_length=2)
+    pairs = Pairs(encode_with_eos(TOKENIZER, TEXTS), encode_with_eos(TOKENIZER, TEXTS[::-1]))
+    assert pairs.targets is not None
+    for item, scores in enumerate(predictor.translator.score(pairs, alignment=True)):
+        own = pairs.take(np.array([item]))
+        (alone,) = predictor.translator.score(own, alignment=True)
+        np.testing.assert_allclose(scores.log_probs, alone.log_probs, atol=1e-6)
+        np.testing.assert_allclose(scores.weights, alone.weights, atol=1e-6)
+        assert scores.correct.tolist() == alone.correct.tolist()
+        assert scores.weights.shape == (pairs.targets.lengths[item], pairs.inputs.lengths[item])
+        tokens = pairs.targets[item]
+        log_probs = predictor.decoder.distributions(predictor.task.collate(pairs, np.array([item])))
+        np.testing.assert_allclose(scores.log_probs, log_probs[np.arange(len(tokens)), tokens].numpy(), atol=1e-5)
+        assert scores.correct.tolist() == (log_probs.argmax(dim=1).numpy() == tokens).tolist()
+    (short,) = predictor.translator.score(pairs.take(np.array([0])), max_length=2)
     np.testing.assert_allclose(short.log_probs.shape, (2,))
 
 
@@ -125,8 +120,8 @@ def test_metrics_of_an_evaluation_have_signatures() -> None:
     settings = TranslateSettings(beams=1, tokenizer={"kind": "word"})  # type: ignore[arg-type]
     config = TaskConfig(task=settings, data=DataSettings(source="rows"), model=model)
     rows = [{"source": f"a b {n}", "target": f"{n} b a"} for n in range(40)]
-    task = TranslateTask.prepare(config, rows)
-    metrics = task.evaluate(task.build(), "validation")
-    assert isinstance(metrics, MetricValues)
-    assert "bleu" in metrics.signatures
-    assert metrics["perplexity"] == pytest.approx(math.exp(metrics["loss"]))
+    task, splits = prepare(TranslateTask, config, rows)
+    evaluation = task.evaluate(task.build(splits.train), splits["validation"])
+    assert set(evaluation.signatures) >= {"bleu", "chrf"}
+    assert set(evaluation.examples) == {"bleu", "exact_match"}
+    assert evaluation.metrics["perplexity"] == pytest.approx(math.exp(evaluation.metrics["loss"]))

@@ -13,22 +13,28 @@ import torch
 from torch import Tensor, nn
 
 from seriatim.core import registry
-from seriatim.core.errors import Diagnostics, SeriatimError
+from seriatim.core.errors import SeriatimError
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.decode.settings import BeamSettings
 from seriatim.nn.network import TokenHead, weights
 from seriatim.report.charts import BinnedMetric, Heatmap, Table
-from seriatim.tasks.base import DataSettings, Encoded, TaskConfig
+from seriatim.tasks.base import DataSettings, Splits, TaskConfig
 from seriatim.tasks.decoding import Generated
 from seriatim.tasks.encoder_decoder import encode_with_eos
 from seriatim.tasks.inspection import Alignment, TokenizedText
-from seriatim.tasks.metrics import Scoring
-from seriatim.tasks.translate.predictor import length_bins, metric_by_length, source_lengths
+from seriatim.tasks.metrics import Scoring, translation_metrics
+from seriatim.tasks.predictor import Request
+from seriatim.tasks.reading import Layout, prepare
+from seriatim.tasks.translate.processor import Pairs, source_groups
 from seriatim.tasks.translate.spec import TranslateSettings
 from seriatim.tasks.translate.task import TranslateTask, TranslationPredictor, TranslationProcessor
+from seriatim.tasks.translate.views import length_bins, metric_by_length, source_lengths
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.config import TrainSettings
 from seriatim.training.loop import Loop
+from seriatim.training.objective import TaskObjective
+
+Prepared = tuple[TranslateTask, Splits[Pairs]]
 
 PEOPLE = {"I": "je", "you": "tu", "he": "il", "we": "nous"}
 VERBS = {"see": ("vois", "vois", "voit", "voyons"), "eat": ("mange", "manges", "mange", "mangeons")}
@@ -67,7 +73,7 @@ def make_task(name: str, processor: TranslationProcessor = SUBWORDS, **settings:
     values = {"name": name, "width": 16, **MODELS.get(name, {}), **settings}
     model = registry.models.load(name).Settings(**values)
     config = TaskConfig(task=TranslateSettings(), data=DataSettings(source="none"), model=model)
-    return TranslateTask(config, processor, {}, {})
+    return TranslateTask(config, processor, Layout())
 
 
 def untrained(
@@ -84,8 +90,8 @@ def untrained(
 
 
 def translate(predictor: TranslationPredictor, texts: list[str], **options: Any) -> list[list[Generated]]:
-    encoded = Encoded(encode_with_eos(predictor.processor.source, texts))
-    return predictor.translations(texts, encoded, BeamSettings(**options))
+    sources = encode_with_eos(predictor.processor.source, texts)
+    return predictor.translator.translate(texts, sources, BeamSettings(**options))
 
 
 def score(predictor: TranslationPredictor, source: str, target: str) -> dict[str, Any]:
@@ -114,12 +120,11 @@ def test_alone_as_among_others_and_scored_alike(predictor: TranslationPredictor,
 
 
 def test_the_capability(predictor: TranslationPredictor) -> None:
-    notes: list[str] = []
-    predictor.task.diagnostics = Diagnostics(notes.append)
-    records = predictor.call("translate", TEXTS, max_tokens=8)
+    answer = predictor.execute(Request("translate", TEXTS, {"max_tokens": 8}))
+    records = answer.predictions()
     expected = [group[0] for group in translate(predictor, TEXTS, max_tokens=8)]
     assert [record["translation"] for record in records] == [one.text for one in expected]
-    assert any('read as <unk>: "ß", "Ж"' in note for note in notes)
+    assert any('read as <unk>: "ß", "Ж"' in note for note in answer.notes)
     (several,) = predictor.call("translate", TEXTS[:1], nbest=3, max_tokens=8)
     assert len(set(several["translation"])) == len(several["score"]) == 3
     assert several["score"] == [one.score for one in translate(predictor, TEXTS[:1], nbest=3, max_tokens=8)[0]]
@@ -162,10 +167,10 @@ def test_score_is_a_product_of_probabilities(predictor: TranslationPredictor) ->
     assert record["tokens"] == len(target)
     assert record["log_probability"] == pytest.approx(float(expected.sum()), abs=1e-4)
     assert record["perplexity"] == pytest.approx(math.exp(-record["log_probability"] / len(target)))
-    encoded = Encoded(encode_with_eos(SUBWORDS.source, ["we eat"]), encode_with_eos(SUBWORDS.target, ["le chat"]))
-    tokens, distributions = predictor.token_distributions(encoded, 0)
-    torch.testing.assert_close(distributions, log_probs, atol=1e-5, rtol=0)
-    assert tokens.tolist() == target.tolist()
+    scored = predictor.token_scorer()("we eat", "le chat")
+    torch.testing.assert_close(torch.cat(list(scored.distributions)), log_probs, atol=1e-5, rtol=0)
+    assert scored.ids.tolist() == target.tolist()
+    assert scored.log_probs == pytest.approx(expected.numpy(), abs=1e-5)
 
 
 def test_a_prefix() -> None:
@@ -190,7 +195,7 @@ def test_coverage_by_hand(name: str) -> None:
     checked = 0
     for text, group in zip(texts, translate(predictor, texts, **options), strict=True):
         for one in group:
-            weights = predictor.align_texts([text], [one.text], by_words=False)[0].weights
+            weights = predictor.translator.align([text], [one.text], by_words=False)[0].weights
             same = encode_with_eos(SUBWORDS.target, [one.text])[0].tolist() == one.tokens
             if one.finished and same:
                 missed = np.log(np.minimum(weights.sum(axis=0), 1)).sum()
@@ -294,7 +299,9 @@ def test_unknown_words_are_copied_from_the_source() -> None:
         ((best, *_),) = translate(predictor, texts[:1], beams=beams, replace_unknown=False)
         assert predictor.processor.target.unk not in best.tokens
         assert "Zebra" not in best.text
-    assert predictor.unknown_words(texts) == ["Zebra", "sees", "Oslo"]
+    answer = predictor.execute(Request("translate", texts))
+    assert answer.predictions()[0]["translation"] == "the Zebra sees Oslo."
+    assert answer.notes == ['not in the vocabulary, read as <unk>: "Zebra", "sees", "Oslo"']
     ((best, *_),) = translate(parrot(SUBWORDS), ["Ж see"])
     assert SUBWORDS.target.unk not in best.tokens
 
@@ -302,10 +309,10 @@ def test_unknown_words_are_copied_from_the_source() -> None:
 def test_alignment_by_words() -> None:
     predictor = parrot(SUBWORDS)
     text = "we see the enormous hat."
-    (by_tokens,) = predictor.align_texts([text], [text], by_words=False)
+    (by_tokens,) = predictor.translator.align([text], [text], by_words=False)
     assert by_tokens.weights.shape == (len(by_tokens.target), len(by_tokens.source))
     assert by_tokens.weights.sum(axis=1) == pytest.approx(1)
-    (words,) = predictor.align_texts([text], [text])
+    (words,) = predictor.translator.align([text], [text])
     assert words.source == words.target == ["we", "see", "the", "enormous", "hat", ".", "<eos>"]
     for position, (word, strongest) in enumerate(words.strongest()):
         assert strongest[0][0] == word
@@ -323,7 +330,7 @@ def test_alignment_of_the_translation() -> None:
     predictor = untrained("bahdanau")
     (record,) = predictor.call("align", ["I see the red hat ."], max_tokens=6)
     (best,) = predictor.call("translate", ["I see the red hat ."], max_tokens=6)
-    expected = predictor.align_texts(["I see the red hat ."], [best["translation"]])[0]
+    expected = predictor.translator.align(["I see the red hat ."], [best["translation"]])[0]
     assert record["target"] == expected.target
     np.testing.assert_allclose(record["weights"], expected.weights, atol=1e-6)
 
@@ -410,7 +417,7 @@ def test_short_sentences_that_are_all_correct_have_a_bleu_of_100() -> None:
 
 
 @pytest.fixture(scope="module")
-def prepared() -> TranslateTask:
+def prepared() -> Prepared:
     """Sources of two lengths, some with two targets."""
     rows = []
     for index in range(160):
@@ -421,56 +428,84 @@ def prepared() -> TranslateTask:
     model = registry.models.load("bahdanau").Settings(name="bahdanau", width=8)
     settings = TranslateSettings(beams=2, tokenizer={"kind": "word", "vocab_size": 60})  # type: ignore[arg-type]
     data = DataSettings(source="rows", fractions=(0.4, 0.3, 0.3))
-    return TranslateTask.prepare(TaskConfig(task=settings, data=data, model=model), rows)
+    return prepare(TranslateTask, TaskConfig(task=settings, data=data, model=model), rows)
 
 
-def test_evaluation_by_beam_search_and_greedily(prepared: TranslateTask, monkeypatch: pytest.MonkeyPatch) -> None:
-    network, rows = prepared.build(), prepared.datasets["test"]
-    groups = prepared.groups("test")
-    assert len(groups) == 48 < len(rows)
-    predictor = prepared.predictor(network)
-    sources, references = prepared.sources("test", groups), prepared.references("test", groups)
+def test_evaluation_is_by_beam_search(prepared: Prepared) -> None:
+    task, splits = prepared
+    network, test = task.build(splits.train), splits["test"]
+    groups = source_groups(test.rows)
+    assert len(groups) == 48 < len(test.rows)
+    predictor, evaluation = task.predictor(network), task.evaluate(network, test)
+    sources, references, metrics = evaluation.outputs.sources, evaluation.outputs.references, evaluation.metrics
+    assert sources == list(dict.fromkeys(test.rows["source"]))
+    assert [set(group) for group in references] == [{test.rows["target"][row] for row in group} for group in groups]
     best = [record["translation"] for record in predictor.call("translate", sources, beams=2)]
-    metrics = prepared.evaluate(network, "test")
+    assert evaluation.outputs.hypotheses == best
     first = [group[0] for group in references]
     assert metrics["bleu"] == sacrebleu.corpus_bleu(best, [first], force=True).score
     assert metrics["chrf"] == sacrebleu.corpus_chrf(best, [first]).score
-    assert metrics["tokens"] == prepared.encoded["test"].targets.lengths.sum()
+    assert metrics["tokens"] == test.items.targets.lengths.sum()
     assert metrics["perplexity"] == pytest.approx(math.exp(metrics["loss"]))
-    forced = predictor.force(prepared.encoded["test"])
-    assert metrics["loss"] == pytest.approx(-np.concatenate([one.log_probs for one in forced]).mean())
-    monkeypatch.setattr("seriatim.tasks.encoder_decoder.SAMPLED_GROUPS", 7)
-    sampled = prepared.evaluated_groups("validation", 1_000)
-    greedy = prepared.generate_split(network, "validation", 1_000)
-    assert len(sampled) == len(greedy) == 7
-    records = predictor.call("translate", prepared.sources("validation", sampled), beams=1)
-    assert greedy == [record["translation"] for record in records]
+    scores = predictor.translator.score(test.items)
+    assert metrics["loss"] == pytest.approx(-np.concatenate([one.log_probs for one in scores]).mean())
     with pytest.raises(SeriatimError, match="there is no other split"):
-        prepared.evaluate(network, "other")
+        splits["other"]
 
 
-def test_the_loss_is_the_cross_entropy_of_the_targets(prepared: TranslateTask) -> None:
-    network = prepared.build().eval()
-    batch = prepared.collate(prepared.encoded["train"], np.arange(5))
+def test_a_sample_has_whole_sources_and_is_the_split_if_that_is_small(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, splits = prepared
+    network, validation = task.build(splits.train), splits["validation"]
+    groups, size = source_groups(validation.rows), int(task.row_sizes(validation.rows).sum())
+    sample = task.sample_split(validation)
+    assert sample.rows is validation.rows
+    whole, sampled = task.evaluate(network, validation), task.evaluate(network, sample)
+    assert sampled.metrics == whole.metrics
+    assert sampled.outputs.hypotheses == whole.outputs.hypotheses
+    monkeypatch.setattr("seriatim.tasks.translate.task.SAMPLED_SOURCES", 7)
+    sampled = task.evaluate(network, task.sample_split(validation))
+    spaced = np.linspace(0, len(groups) - 1, 7).astype(int).tolist()
+    assert sampled.outputs.hypotheses == [whole.outputs.hypotheses[number] for number in spaced]
+    assert sampled.metrics["loss"] == whole.metrics["loss"]
+    half = task.sample_split(validation, size // 2)
+    assert len(source_groups(half.rows)) == pytest.approx(len(groups) / 2, abs=1)
+    for source, rows in half.rows.groups("source").items():
+        assert len(rows) == len(validation.rows.groups("source")[source])
+    evaluation = task.evaluate(network, half)
+    assert len(evaluation.outputs.sources) == 7
+    assert evaluation.metrics["tokens"] == half.items.targets.lengths.sum()
+    assert len(task.evaluate(network, task.sample_split(validation, 1)).outputs.sources) == 1
+
+
+def test_the_loss_is_the_cross_entropy_of_the_targets(prepared: Prepared) -> None:
+    task, splits = prepared
+    network, train = task.build(splits.train).eval(), splits.train.items
+    batch = task.collate(train, np.arange(5))
     source, decoder_inputs, _ = batch.inputs
     scores = network(source, decoder_inputs, batch.mask)
     expected = nn.functional.cross_entropy(
         scores.flatten(0, 1), batch.targets.flatten(), ignore_index=-1, reduction="sum"
     )
-    torch.testing.assert_close(prepared.loss(prepared.forward(network, batch), batch), expected)
-    assert batch.count == prepared.encoded["train"].targets.lengths[:5].sum()
-    parts = [prepared.batch(0, first, first + 4, 8) for first in (0, 4)]
-    whole = prepared.batch(0, 0, 8, 8)
+    torch.testing.assert_close(task.loss(task.forward(network, batch), batch), expected)
+    assert batch.count == train.targets.lengths[:5].sum()
+    objective = TaskObjective.of(task, splits)
+    parts = [objective.batch(0, first, first + 4, 8) for first in (0, 4)]
+    whole = objective.batch(0, 0, 8, 8)
     assert sum(part.count for part in parts) == whole.count
-    empty = prepared.batch(0, 0, 1, 10_000)  # fewer pairs than processes
+    empty = objective.batch(0, 0, 1, 10_000)  # fewer pairs than processes
     assert empty.count == int((empty.targets >= 0).sum())
 
 
-def test_resumed_is_as_if_never_stopped(prepared: TranslateTask, tmp_path: Any) -> None:
+def test_resumed_is_as_if_never_stopped(prepared: Prepared, tmp_path: Any) -> None:
+    task, splits = prepared
+
     def run(name: str, cut: bool) -> dict[str, Tensor]:
         for resumed in (False, True) if cut else (False,):
             settings = TrainSettings(batch_size=8, steps=6, evaluate_steps=2, label_smoothing=0.1)
-            loop = Loop(prepared, prepared.build(), settings, 1e-2, 0, Checkpoints(tmp_path / name))
+            objective = TaskObjective.of(task, splits)
+            loop = Loop(objective, task.build(splits.train), settings, 1e-2, 0, Checkpoints(tmp_path / name))
             if resumed:
                 loop.resume()
             for event in loop.run():
@@ -482,18 +517,20 @@ def test_resumed_is_as_if_never_stopped(prepared: TranslateTask, tmp_path: Any) 
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
-def test_generated_texts_are_kept_until_the_weights_change(prepared: TranslateTask) -> None:
-    network = prepared.build()
-    first = prepared.generate_split(network, "test")
-    assert prepared.generate_split(network, "test") is first
-    for weight in network.parameters():
-        weight.data.add_(0.5)
-    assert prepared.generate_split(network, "test") is not first
+def test_the_network_reads_a_split_once_for_metrics_views_and_samples(prepared: Prepared) -> None:
+    task, splits = prepared
+    evaluation = task.evaluate(task.build(splits.train), splits["test"])
+    calls: list[Any] = []
+    with nn.modules.module.register_module_forward_hook(lambda *arguments: calls.append(arguments)):
+        task.views(evaluation)
+        task.sample(evaluation)
+    assert not calls
 
 
-def test_views_baselines_and_samples(prepared: TranslateTask) -> None:
-    network = prepared.build()
-    views = prepared.views(prepared.predictor(network), "test")
+def test_views_baselines_and_samples(prepared: Prepared) -> None:
+    task, splits = prepared
+    evaluation = task.evaluate(task.build(splits.train), splits["test"])
+    views = task.views(evaluation)
     assert list(dict.fromkeys(map(type, views))) == [BinnedMetric, Heatmap, Table]
     worst, median = (view for view in views if isinstance(view, Table))
     assert [len(worst.rows), len(median.rows)] == [10, 10]
@@ -503,17 +540,18 @@ def test_views_baselines_and_samples(prepared: TranslateTask) -> None:
     heatmap = next(view for view in views if isinstance(view, Heatmap))
     assert heatmap.columns[-1] == "<eos>"
     assert np.array(heatmap.values).sum(axis=1) == pytest.approx(1, abs=1e-3)
-    baselines = prepared.baselines("test")
-    sources = prepared.sources("test", prepared.groups("test"))
-    references = prepared.references("test", prepared.groups("test"))
-    assert baselines["copy of the source"] == dict(prepared.quality(sources, references))
+    baselines = task.baselines(splits, ["test"])["test"]
+    outputs = evaluation.outputs
+    expected = translation_metrics(outputs.sources, outputs.references, outputs.scoring)
+    assert baselines["copy of the source"] == dict(expected)
     assert set(baselines) == {"copy of the source", "most similar source"}
-    sample = prepared.sample(network)
+    sample = task.sample(evaluation)
     assert sample.count("\n  → ") == sample.count("\n  = ") == 4
 
 
-def test_model_inputs_and_usage(prepared: TranslateTask) -> None:
-    predictor = prepared.predictor(prepared.build())
+def test_model_inputs_and_usage(prepared: Prepared) -> None:
+    task, splits = prepared
+    predictor = task.predictor(task.build(splits.train))
     (best,) = predictor.call("translate", ["w1 w2"])
     result = predictor.model_input(["w1 w2"])
     assert result.sequences[0]["source"] == ["w1", "w2", "<eos>"]
@@ -521,17 +559,18 @@ def test_model_inputs_and_usage(prepared: TranslateTask) -> None:
     result = predictor.model_input([("w1 w2", "w3")])
     assert result.sequences[0] == {"source": ["w1", "w2", "<eos>"], "target": ["w3", "<eos>"]}
     assert result.batch.inputs[1].shape == result.batch.targets.shape == (1, 2)
-    assert prepared.hidden_states(predictor.network, result.batch).shape[:2] == (1, 3)
-    usage = predictor.usage("runs/x")
+    assert task.hidden_states(predictor.network, result.batch).shape[:2] == (1, 3)
+    usage = predictor.usage("runs/x", splits["validation"].rows)
     assert usage[0].shell.startswith('seriatim translate runs/x "')
     assert usage[0].python.startswith('run.translate("')
 
 
-def test_teacher_mismatches(prepared: TranslateTask) -> None:
-    predictor = prepared.predictor(prepared.build())
-    assert prepared.teacher_mismatches(predictor) == []
+def test_teacher_mismatches(prepared: Prepared) -> None:
+    task, splits = prepared
+    predictor = task.predictor(task.build(splits.train))
+    assert task.teacher_mismatches(predictor) == []
     other = untrained("transformer", make_processor("word", 20), positions="learned")
-    mismatches = prepared.teacher_mismatches(other)
+    mismatches = task.teacher_mismatches(other)
     assert any(text.startswith("source: ") for text in mismatches)
     assert any("the teacher reads 20" in text for text in mismatches)
 
@@ -541,14 +580,13 @@ def test_a_source_that_is_too_long_has_no_translation() -> None:
     model = registry.models.load("gpt").Settings(name="gpt", width=8, layers=1, heads=1)
     settings = TranslateSettings(context_length=6, tokenizer={"kind": "word"})  # type: ignore[arg-type]
     config = TaskConfig(task=settings, data=DataSettings(source="rows"), model=model)
-    task = TranslateTask.prepare(config, rows)
-    network = task.build()
-    metrics = task.evaluate(network, "test")
-    assert metrics["tokens"] <= 6 * len(task.datasets["test"])
-    long = [len(text.split()) > 5 for text in task.sources("test", task.groups("test"))]
-    texts = task.generate_split(network, "test")
+    task, splits = prepare(TranslateTask, config, rows)
+    evaluation = task.evaluate(task.build(splits.train), splits["test"])
+    assert evaluation.metrics["tokens"] <= 6 * len(splits["test"].rows)
+    outputs = evaluation.outputs
+    long = [len(text.split()) > 5 for text in outputs.sources]
     assert any(long)
-    assert all(text == "" for text, is_long in zip(texts, long, strict=True) if is_long)
+    assert all(text == "" for text, is_long in zip(outputs.hypotheses, long, strict=True) if is_long)
 
 
 def test_a_processor_is_stored_and_shared(tmp_path: Any) -> None:

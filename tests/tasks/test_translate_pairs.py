@@ -8,7 +8,6 @@ import json
 import random
 import unicodedata
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,14 @@ import pytest
 from seriatim.core import registry
 from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.source import open_source
-from seriatim.tasks.base import DataSettings, TaskConfig
+from seriatim.tasks.base import DataSettings, Splits, TaskConfig
 from seriatim.tasks.codecs import normalize_text, text_key
+from seriatim.tasks.reading import Layout, prepare, read_rows, read_split
 from seriatim.tasks.translate.pairs import TranslationMemory
+from seriatim.tasks.translate.processor import Pairs, source_groups
 from seriatim.tasks.translate.spec import TranslateSettings, find_sides
 from seriatim.tasks.translate.task import TranslateTask
+from seriatim.training.objective import TaskObjective
 
 PAIRS = [("Go.", "Va !"), ("I see.", "Je vois."), ("I see.", "Aha."), ("Wait!", "Attendez !"), ("Ça va?", "Ça va ?")]
 TSV = "".join(f"{source}\t{target}\n" for source, target in PAIRS)
@@ -51,7 +53,7 @@ def read(source: Any, notes: list[str] | None = None, task: Any = None, **data: 
     """Returns the pairs of a source as training reads them."""
     diagnostics = Diagnostics(None if notes is None else notes.append)
     config = make_config(source, task, **data)
-    rows = TranslateTask.read_training_data(open_source(str(source)), config, diagnostics)
+    rows = read_rows(TranslateTask, config, open_source(str(source)), diagnostics)
     return list(zip(rows["source"], rows["target"], strict=True))
 
 
@@ -123,14 +125,20 @@ def test_inputs_of_every_form(tmp_path: Path) -> None:
     write(tmp_path / "lines.txt", "one\n\n  two x \n\nlast")
     write(tmp_path / "one.jsonl", '{"text": "x"}\n{"text": ""}\n')
     for reverse in (False, True):
-        task = TranslateTask(make_config(task={"reverse": reverse}), make_processor(), {}, {})
+        task = TranslateTask(make_config(task={"reverse": reverse}), make_processor(), Layout())
         for name, (source, options) in forms.items():
             if "encoding" not in options:
                 schema = task.schema.inputs()
-                rows = task.read(source, schema, columns=trained_columns(options, reverse))
+                rows = task.read(source, Diagnostics(), schema, columns=trained_columns(options, reverse))
                 assert list(rows["source"]) == [pair[reverse] for pair in PAIRS], (name, reverse)
-        assert list(task.read(str(tmp_path / "lines.txt"), schema)["source"]) == ["one", "", "two x", "", "last"]
-        assert list(task.read(str(tmp_path / "one.jsonl"), schema)["source"]) == ["x", ""]
+        assert list(task.read(str(tmp_path / "lines.txt"), Diagnostics(), schema)["source"]) == [
+            "one",
+            "",
+            "two x",
+            "",
+            "last",
+        ]
+        assert list(task.read(str(tmp_path / "one.jsonl"), Diagnostics(), schema)["source"]) == ["x", ""]
 
 
 def trained_columns(options: dict[str, Any], reverse: bool) -> dict[str, str] | None:
@@ -140,13 +148,13 @@ def trained_columns(options: dict[str, Any], reverse: bool) -> dict[str, str] | 
 
 def make_processor() -> Any:
     config, rows = make_config(), [{"source": "a b", "target": "c d"}] * 9
-    dataset = TranslateTask.read_training_data(open_source(rows), config, Diagnostics())
+    dataset = read_rows(TranslateTask, config, open_source(rows), Diagnostics())
     return TranslateTask.processor_type.fit(dataset, config, {}, Diagnostics())
 
 
 def test_locations_and_notes(tmp_path: Path) -> None:
     forms = write_forms(tmp_path)
-    rows = TranslateTask.read_training_data(open_source(forms["head.tsv"][0]), make_config(), Diagnostics())
+    rows = read_rows(TranslateTask, make_config(), open_source(forms["head.tsv"][0]), Diagnostics())
     assert str(rows.locations[0]) == "head.tsv, line 2"
     for name, expected in (
         ("wide.tsv", "of 3 columns 1 are not read"),
@@ -203,19 +211,21 @@ def many(number: int = 200) -> list[str]:
     return lines + [f"Sentence number {n}!\tAutrement {n}" for n in range(0, number, 5)]
 
 
-def prepare(source: Path, **data: Any) -> TranslateTask:
-    return TranslateTask.prepare(make_config(source, {"tokenizer": {"kind": "word"}}, **data))
+def split_data(source: Path | str, diagnostics: Diagnostics | None = None, **data: Any) -> Splits[Pairs]:
+    config = make_config(source, {"tokenizer": {"kind": "word"}}, **data)
+    return prepare(TranslateTask, config, diagnostics=diagnostics)[1]
 
 
-def pairs_of(task: TranslateTask) -> dict[str, list[tuple[str, str]]]:
-    return {name: list(zip(rows["source"], rows["target"], strict=True)) for name, rows in task.datasets.items()}
+def pairs_of(splits: Splits[Pairs]) -> dict[str, list[tuple[str, str]]]:
+    rows = {name: splits[name].rows for name in splits}
+    return {name: list(zip(part["source"], part["target"], strict=True)) for name, part in rows.items()}
 
 
 def test_no_source_in_two_splits_whatever_the_order(tmp_path: Path) -> None:
     lines = many()
-    first = pairs_of(prepare(write(tmp_path / "a.tsv", "\n".join(lines))))
+    first = pairs_of(split_data(write(tmp_path / "a.tsv", "\n".join(lines))))
     random.Random(1).shuffle(lines)
-    second = pairs_of(prepare(write(tmp_path / "b.tsv", "\n".join(lines))))
+    second = pairs_of(split_data(write(tmp_path / "b.tsv", "\n".join(lines))))
     keys = {name: {text_key(source) for source, _ in pairs} for name, pairs in first.items()}
     assert {name: len(group) for name, group in keys.items()} == {"train": 160, "validation": 20, "test": 20}
     assert len(set.union(*keys.values())) == 200
@@ -226,11 +236,11 @@ def test_no_source_in_two_splits_whatever_the_order(tmp_path: Path) -> None:
 
 def test_fractions(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "\n".join(many()))
-    task = prepare(path, fractions=(0.5, 0.25, 0.25))
-    sizes = [len({text_key(source) for source, _ in pairs}) for pairs in pairs_of(task).values()]
+    splits = split_data(path, fractions=(0.5, 0.25, 0.25))
+    sizes = [len({text_key(source) for source, _ in pairs}) for pairs in pairs_of(splits).values()]
     assert sizes == [100, 50, 50]
     with pytest.raises(SeriatimError, match="2 distinct values") as caught:
-        prepare(write(tmp_path / "two.tsv", "a b\tb\nc d\td\n"))
+        split_data(write(tmp_path / "two.tsv", "a b\tb\nc d\td\n"))
     assert caught.value.code == "data.too-short"
 
 
@@ -238,34 +248,49 @@ def test_files_of_validation_and_test(tmp_path: Path) -> None:
     train = write(tmp_path / "pairs.tsv", "\n".join(many()))
     validation = write(tmp_path / "more.tsv", "New one\tNouveau\nSENTENCE number 3!\tPhrase 3\n")
     write(tmp_path / "t.en", "Test it\n\n"), write(tmp_path / "t.fr", "Essai\nVide\n")
-    task = prepare(train, validation=str(validation), test=f"{tmp_path / 't.en'},{tmp_path / 't.fr'}")
-    assert [len(rows) for rows in task.datasets.values()] == [len(many()), 2, 1]
-    assert any("left out 1 pair with an empty side (the first: t.en, line 2)" in n for n in task.diagnostics.notes)
-    only = prepare(train, test=str(validation))
-    assert len({text_key(source) for source in only.datasets["validation"]["source"]}) == 20
+    diagnostics, test = Diagnostics(), f"{tmp_path / 't.en'},{tmp_path / 't.fr'}"
+    splits = split_data(train, diagnostics, validation=str(validation), test=test)
+    assert [len(splits[name].rows) for name in splits] == [len(many()), 2, 1]
+    assert any("left out 1 pair with an empty side (the first: t.en, line 2)" in n for n in diagnostics.notes)
+    only = split_data(train, test=str(validation))
+    assert len({text_key(source) for source in only["validation"].rows["source"]}) == 20
+
+
+def test_named_columns_are_reversed_in_every_split(tmp_path: Path) -> None:
+    """The columns that the settings name are read in the other order, and so are those of further data."""
+    header = "en\tfr\n"
+    train = write(tmp_path / "pairs.tsv", header + "\n".join(many()))
+    validation = write(tmp_path / "more.tsv", header + "New one\tNouveau\n")
+    columns = {"source": "en", "target": "fr"}
+    config = make_config(
+        train, {"tokenizer": {"kind": "word"}, "reverse": True}, columns=columns, validation=str(validation)
+    )
+    task, splits = prepare(TranslateTask, config)
+    assert pairs_of(splits)["validation"] == [("Nouveau", "New one")]
+    assert all(target.lower().startswith("sentence") for _, target in pairs_of(splits)["train"])
+    assert dict(task.layout.columns) == {"source": "fr", "target": "en"}
+    assert list(task.read(str(validation), Diagnostics(), task.schema.inputs())["source"]) == ["Nouveau"]
+    assert pairs_of(Splits({"test": read_split(task, str(validation))})) == {"test": [("Nouveau", "New one")]}
 
 
 def test_empty_sides_and_fingerprint(tmp_path: Path) -> None:
     lines = [*many(40), "no target\t ", "\tno source", "", many(40)[0]]
     path = write(tmp_path / "a.tsv", "\n".join(lines) + "\n")
-    task = prepare(path)
+    diagnostics = Diagnostics()
+    splits = split_data(path, diagnostics)
     note = f"left out 3 pairs with an empty side (the first: a.tsv, line {len(many(40)) + 1})"
-    assert note in task.diagnostics.notes
-    assert sum(len(rows) for rows in task.datasets.values()) == len(many(40)) + 1
-    assert prepare(path).fingerprint() == task.fingerprint()
+    assert note in diagnostics.notes
+    assert sum(len(splits[name].rows) for name in splits) == len(many(40)) + 1
+    assert split_data(path).fingerprint == splits.fingerprint
 
 
 def test_synthetic_pairs() -> None:
-    task = TranslateTask.prepare(make_config("reverse-pairs:6", {"tokenizer": {"kind": "word"}}))
-    assert {name: len(rows) for name, rows in task.datasets.items()} == {
-        "train": 20_000,
-        "validation": 500,
-        "test": 1_000,
-    }
-    for source, target in pairs_of(task)["test"][:50]:
+    splits = split_data("reverse-pairs:6")
+    assert {name: len(splits[name].rows) for name in splits} == {"train": 20_000, "validation": 500, "test": 1_000}
+    for source, target in pairs_of(splits)["test"][:50]:
         assert target == " ".join(source.split(" ")[::-1])
     reverse = make_config("sort-pairs:6", {"reverse": True})
-    rows = TranslateTask.read_training_data(open_source("sort-pairs:6").splits["test"], reverse, Diagnostics())
+    rows = read_rows(TranslateTask, reverse, open_source("sort-pairs:6").splits["test"], Diagnostics())
     assert rows["source"][0].split() == sorted(rows["target"][0].split())
 
 
@@ -327,28 +352,26 @@ def test_long_pairs_are_not_trained_on(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "\n".join(lines))
     notes: list[str] = []
     config = make_config(path, {"tokenizer": {"kind": "word"}, "context_length": 20})
-    task = TranslateTask.prepare(config, diagnostics=Diagnostics(notes.append))
-    lengths = task.item_lengths(task.encoded["train"])
-    steps = task.steps_per_epoch(8)
-    trained = np.concatenate([task.sampler.items(step, 8) for step in range(steps)])
-    assert sorted(trained) == np.flatnonzero(lengths <= 20).tolist()
+    task, splits = prepare(TranslateTask, config, diagnostics=Diagnostics(notes.append))
+    pairs = splits.train.items
+    sampler = task.sampler(pairs, Diagnostics())
+    trained = np.concatenate([sampler.items(step, 8) for step in range(sampler.steps_per_epoch(8))])
+    assert sorted(trained) == np.flatnonzero(pairs.pair_lengths <= 20).tolist()
     assert any("pairs have more than 20 tokens (up to" in note for note in notes)
     with pytest.raises(SeriatimError, match="all pairs have more than 2 tokens"):
-        TranslateTask.prepare(make_config(path, {"tokenizer": {"kind": "word"}, "context_length": 2}))
-
-
-def iterate_groups(task: TranslateTask) -> Iterator[str]:
-    for group in task.groups("train"):
-        yield task.datasets["train"]["source"][group[0]]
+        TaskObjective.of(
+            *prepare(TranslateTask, make_config(path, {"tokenizer": {"kind": "word"}, "context_length": 2}))
+        )
 
 
 def test_several_targets_are_references_of_one_source(tmp_path: Path) -> None:
-    task = prepare(write(tmp_path / "a.tsv", "\n".join(many(40))))
-    sources = list(iterate_groups(task))
-    assert len(sources) == len(set(sources)) < len(task.datasets["train"])
-    references = task.references("train", task.groups("train"))
+    train = split_data(write(tmp_path / "a.tsv", "\n".join(many(40)))).train.rows
+    groups = source_groups(train)
+    sources = [train["source"][group[0]] for group in groups]
+    assert len(sources) == len(set(sources)) < len(train)
+    references = [{train["target"][row] for row in group} for group in groups]
     assert max(map(len, references)) == 2
-    assert sum(map(len, references)) == len(task.datasets["train"])
+    assert sum(map(len, references)) == len(train)
 
 
 def test_a_translation_memory_finds_the_most_similar_source() -> None:

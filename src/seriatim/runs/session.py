@@ -494,6 +494,7 @@ class Session:
             evaluations = {name: self._evaluate(task, model, splits, name, stopped) for name in names}
             baselines = {} if self.trial or not names else self._baselines(prepared, names)
         predictor = task.predictor(model)
+        shown = splits["validation"].rows if "validation" in splits else None
         best_sample = next((line["text"] for line in run.samples() if line["step"] == stopped.best_step), "")
         signatures = {key: text for one in evaluations.values() for key, text in one.signatures.items()}
         summary = summary.replace(
@@ -513,7 +514,7 @@ class Session:
             metrics={name: dict(evaluation.metrics) for name, evaluation in evaluations.items()},
             baselines=baselines,
             sample=outcome.sample or best_sample,
-            usage=[vars(usage) for usage in predictor.usage(str(self.folder))],
+            usage=[vars(usage) for usage in predictor.usage(str(self.folder), shown)],
             **({"signatures": signatures} if signatures else {}),
         )
         if names and not self.trial and (scores := evaluations["validation"].examples):

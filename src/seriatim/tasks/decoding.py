@@ -1,20 +1,28 @@
-"""Generated texts: the random streams of samples, and the records of capabilities."""
+"""Generated texts: decoding of many items in batches, the random streams of samples, the records of capabilities."""
 
 from __future__ import annotations
 
 import math
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from ..core.device import numpy_stream
 from ..data.tokenizers import Tokenizer
 from ..decode.sampling import Hypothesis
+from ..decode.seq2seq import Seq2Seq, TargetScores
+from ..decode.settings import BeamSettings
+from .batching import MAX_ELEMENTS, Batch, run_batches
 from .capability import Record
 from .metrics import perplexity
+
+MAX_ROWS = 64  # sources that are decoded together
+Progress = Callable[[int, int], None]  # (done, total)
+Collate = Callable[[np.ndarray], Batch]  # from some of the items (B,) to their batch
 
 
 @dataclass(frozen=True)
@@ -22,6 +30,74 @@ class Generated(Hypothesis):
     """A generated target."""
 
     text: str = ""
+
+
+def search_items(
+    decoder: Seq2Seq,
+    collate: Collate,
+    lengths: np.ndarray,
+    options: BeamSettings,
+    limits: Sequence[int],
+    key: Callable[[int], str],
+    prefix: Sequence[int] = (),
+    forbidden: Sequence[int] = (),
+    progress: Progress | None = None,
+) -> list[list[Hypothesis]]:
+    """Returns the `nbest` best hypotheses of each item, best first: by beam search, or sampled.
+
+    Args:
+        decoder: The networks.
+        collate: Returns the batch of some of the items.
+        lengths: The length of each source (items,), by which batches are made.
+        options: Beam size, temperature and so on.
+        limits: The largest number of tokens of each target (items,).
+        key: Returns a text that identifies the source of an item: samples depend on it and the seed alone.
+        prefix: Tokens that every target begins with.
+        forbidden: Tokens that are never generated.
+        progress: Called with the number of searches that are done, and that of all.
+    """
+    copies = 1 if options.beams > 1 else options.nbest
+    jobs = np.repeat(np.arange(len(lengths)), copies)  # one for each beam search or sample
+    streams = own_streams([key(item) for item in jobs.tolist()], options.seed) if options.beams == 1 else []
+    done = 0
+
+    def run(numbers: np.ndarray) -> list[list[Hypothesis]]:
+        nonlocal done
+        if progress is not None:
+            progress(done, len(jobs))
+        done += len(numbers)
+        batch = collate(jobs[numbers]).to(decoder.device)
+        own = [streams[number] for number in numbers.tolist()] if streams else []
+        return decoder.search(batch, options, [limits[item] for item in jobs[numbers]], prefix, forbidden, own)
+
+    results = run_batches(np.maximum(lengths[jobs] * options.beams, MAX_ELEMENTS // MAX_ROWS), run)
+    merged = (chain(*results[first : first + copies]) for first in range(0, len(results), copies))
+    return [sorted(group, key=lambda hypothesis: -hypothesis.normalized_score) for group in merged]
+
+
+def score_items(decoder: Seq2Seq, collate: Collate, lengths: np.ndarray, alignment: bool = False) -> list[TargetScores]:
+    """Returns the scores of the true tokens of each item.
+
+    Args:
+        decoder: The networks.
+        collate: Returns the batch of some of the items.
+        lengths: The length of each item (items,), by which batches are made.
+        alignment: Whether to return the weights over the source.
+    """
+
+    def run(items: np.ndarray) -> list[TargetScores]:
+        return decoder.score(collate(items).to(decoder.device), alignment)
+
+    return run_batches(np.maximum(lengths, MAX_ELEMENTS // (8 * MAX_ROWS)), run)
+
+
+def token_metrics(scores: Sequence[TargetScores]) -> dict[str, float]:
+    """Returns accuracy, loss and perplexity of the true tokens, and their number."""
+    log_probs = np.concatenate([one.log_probs for one in scores])
+    correct = np.concatenate([one.correct for one in scores])
+    loss = -float(log_probs.mean(dtype=np.float64))
+    counts = {"tokens": float(len(log_probs))}
+    return {"accuracy": float(correct.mean()), "loss": loss, "perplexity": perplexity(loss), **counts}
 
 
 def own_streams(keys: Sequence[str], seed: int) -> list[np.random.Generator]:

@@ -468,8 +468,13 @@ class Predictor(Generic[T]):
         """Returns all predictions as the contents of a file with one of the `file_extensions`."""
         raise SeriatimError("output.format", f"{extension}: unknown format", "use .csv, .tsv, .jsonl or .parquet")
 
-    def usage(self, run: str) -> list[Usage]:
-        """Returns lines for the model card that use the capabilities of this run on an example."""
+    def usage(self, run: str, rows: Dataset | None = None) -> list[Usage]:
+        """Returns lines for the model card that use the capabilities of this run on an example.
+
+        Args:
+            run: The run folder, as commands name it.
+            rows: The validation split, from which the example may be taken.
+        """
         return []
 
 

@@ -140,7 +140,7 @@ class AnswerPredictor(EmbeddingPredictor):
             raise SeriatimError("output.ids", cause, "give each question an id of its own, or write a .jsonl file")
         return json.dumps(answers, ensure_ascii=False, indent=2) + "\n"
 
-    def usage(self, run: str) -> list[Usage]:
+    def usage(self, run: str, rows: Dataset | None = None) -> list[Usage]:
         return [
             Usage(
                 f'seriatim answer {run} "Oslo lies in Norway." "Where is Oslo?"',

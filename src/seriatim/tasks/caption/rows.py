@@ -24,23 +24,13 @@ from ...data.kinds import TEXT
 from ...data.source import Source
 from ...data.split import Grouped
 from ..codecs import normalize_text
-from ..processor import Encoded
-from .spec import (
-    Region,
-)
+from .spec import Region
 
 MAX_LISTED = 10
 MissingFiles = Literal["error", "skip", "keep"]
 
 
-@dataclass(frozen=True)
-class EncodedCaptions(Encoded):
-    """An item for each caption; several may show one image."""
-
-    regions: tuple[tuple[Region, ...], ...] | None = None  # of each item, in pixels of the visible part
-
-
-def one_caption_a_row(rows: Dataset, normalized: bool, drop_empty: bool, diagnostics: Diagnostics) -> Dataset:
+def expand_captions(rows: Dataset, normalized: bool, drop_empty: bool, diagnostics: Diagnostics) -> Dataset:
     """Returns the data set with a row for each caption.
 
     Args:
@@ -164,24 +154,25 @@ BY_IMAGE = Grouped(
 )
 
 
-def drop_held_out(datasets: Mapping[str, Dataset], diagnostics: Diagnostics) -> dict[str, Dataset]:
-    """Returns the splits without training images that are in another split, and validation images in the test split."""
-    splits = dict(datasets)
+def held_out_rows(datasets: Mapping[str, Dataset], diagnostics: Diagnostics) -> dict[str, np.ndarray]:
+    """Returns the rows of each split without training images that are in another split, and validation images in the
+    test split, if there are any; notes how many images these are."""
     keys = {
-        name: np.array([IMAGE.key(value) for value in rows["image"]], dtype=object) for name, rows in splits.items()
+        name: np.array([IMAGE.key(value) for value in rows["image"]], dtype=object) for name, rows in datasets.items()
     }
+    kept: dict[str, np.ndarray] = {}
     for name, later in (("validation", ("test",)), ("train", ("validation", "test"))):
-        held_out = {key for other in later if other in splits for key in keys[other]}
-        if name not in splits or not held_out & set(keys[name]):
+        held_out = {key for other in later if other in keys for key in keys[other]}
+        if name not in keys or not held_out & set(keys[name]):
             continue
         lost = len(held_out & set(keys[name]))
-        kept = np.flatnonzero([key not in held_out for key in keys[name]])
-        if not len(kept):
+        kept[name] = np.flatnonzero([key not in held_out for key in keys[name]])
+        if not len(kept[name]):
             cause = f"all {lost:,} images of the {name} split are held out, too"
             raise SeriatimError("data.split", cause, "name other images for validation and test")
-        splits[name], keys[name] = splits[name].take(kept), keys[name][kept]
+        keys[name] = keys[name][kept[name]]
         diagnostics.note(f"{lost:,} images of the {name} split are left out: they are held out for evaluation, too")
-    return splits
+    return kept
 
 
 # The pointing game

@@ -10,28 +10,22 @@ attention in the end (Xu et al. 2015):
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Self, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ...core.errors import Diagnostics, SeriatimError
-from ...core.metrics import MetricValues
 from ...core.state import State
 from ...data.dataset import Dataset
-from ...data.images.batches import Images
-from ...data.schema import Schema
-from ...data.sequences import Sequences
-from ...data.settings import ImageSettings
-from ...data.source import DataInput, Source, open_source
-from ...data.tokenizers import Tokenizer, TokenizerSettings
-from ...decode.seq2seq import ALIGNMENT, TargetScores
+from ...data.source import Source
+from ...decode.seq2seq import ALIGNMENT, Seq2Seq, TargetScores, encode_sources
+from ...decode.settings import BeamSettings
 from ...models.resnet import Settings as ResNetSettings
-from ...nn.backbone import BackboneSettings, NamedTrace, Trace
+from ...nn.backbone import BackboneSettings, NamedTrace
 from ...nn.encoder_decoder import EncoderDecoder
 from ...nn.images import (
     FeatureMapInput,
@@ -41,117 +35,40 @@ from ...nn.images import (
     ResNet,
     image_encoder_decoder_network,
 )
+from ...nn.loss import TokenScores
 from ...report.charts import View
-from ..batching import MAX_ELEMENTS, Batch, LengthSampler, Sampler
-from ..codecs import ImageCodec, train_tokenizer
-from ..encoder_decoder import (
-    MAX_ROWS,
-    EncoderDecoderPredictor,
-    EncoderDecoderProcessor,
-    EncoderDecoderTask,
-    encode_with_eos,
-)
-from ..inputs import SequenceSettings
-from ..inspection import TokenizedText
+from ..base import IGNORED, SAMPLED_SIZE, Progress
+from ..batching import Batch, LengthSampler, Sampler, evenly_spaced
+from ..decoding import token_metrics
+from ..encoder_decoder import SAMPLED_SOURCES, SHOWN_SAMPLES, EncoderDecoderTask, shift_targets
+from ..inspection import ImageAttention, TokenizedText
 from ..metrics import Scoring, caption_metrics
-from ..old import IGNORED, Metrics, Output
 from ..predictor import Predictor
-from ..processor import TaskConfig, Tokenizers, tokenizer_mismatches
-from .predictor import CaptionPredictor, caption_views
+from ..processor import TaskConfig, tokenizer_mismatches
+from ..values import Evaluation, Metrics, Output, Split, Splits
+from .captioner import Captioner
+from .predictor import CaptionPredictor
+from .processor import SMALL_IMAGE, CaptionProcessor, EncodedCaptions, collate_captions, image_groups
 from .rows import (
     BY_IMAGE,
-    EncodedCaptions,
     MissingFiles,
     PointedNoun,
-    drop_held_out,
+    expand_captions,
+    held_out_rows,
     locate_images,
-    one_caption_a_row,
     point,
     pointing_metrics,
 )
-from .spec import SPEC, CaptionSettings, EncoderName, Region
+from .spec import SPEC, CaptionSettings, EncoderName
+from .views import wrong_captions
 
 __all__ = ["CaptionPredictor", "CaptionProcessor", "CaptionSettings", "CaptionTask"]
 
-WORDS = 10_000  # tokens of a vocabulary whose size is not set
-MANY_CAPTIONS = 10_000  # from which on words that occur once are left out
-SMALL_IMAGE = 64  # pixels of a side, at most
 CHANNELS = {"local": (64, 16), "resnet": (64, 32)}  # of the first stage, for photographs and for small images
-
-
-@dataclass(frozen=True)
-class CaptionProcessor(EncoderDecoderProcessor[EncodedCaptions]):
-    target: Tokenizer
-    context_length: int  # tokens of the longest caption
-    image: ImageCodec
-
-    @classmethod
-    def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
-        settings: CaptionSettings = config.task
-        captions = list(train["caption"])
-        tokenizer = pretrained.get("tokenizer")
-        if tokenizer is None:
-            min_count = 1 if len(captions) < MANY_CAPTIONS else 2
-            default = TokenizerSettings(kind="word", vocab_size=WORDS, lowercase=True, min_count=min_count)
-            lines = (f"{text}\n" for text in captions)
-            tokenizer = train_tokenizer(settings.tokenizer or default, lines, diagnostics)
-        lengths = encode_with_eos(tokenizer, captions).lengths
-        if settings.context_length is not None:
-            train = train.take(np.flatnonzero(lengths <= settings.context_length))
-            if not len(train):
-                cause = f"all captions have more than {settings.context_length} tokens"
-                raise SeriatimError("data.long", cause, "raise task.context_length")
-        images = settings.images
-        if images.max_shift is None and is_small(train, images):  # what a caption names may be at the edge
-            images = images.model_copy(update={"max_shift": 0})
-        images = images.model_copy(update={"flip": images.flip is True})  # captions may tell left from right
-        image_config = config.model_copy(update={"task": SequenceSettings(images=images)})
-        codec = ImageCodec.fit(train, "image", image_config, {}, diagnostics)
-        return cls(tokenizer, int(lengths.max()), codec)
-
-    def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> EncodedCaptions:
-        images = self.image.encode(dataset, "image", diagnostics)
-        rows = images.source_rows
-        kept = dataset if rows is None else dataset.take(rows)
-        if "caption" not in kept:
-            return EncodedCaptions(cast(Sequences, images), None, rows)
-        targets = encode_with_eos(self.target, list(kept["caption"]))
-        return EncodedCaptions(cast(Sequences, images), targets, rows, self.visible_regions(kept))
-
-    def visible_regions(self, dataset: Dataset) -> tuple[tuple[Region, ...], ...] | None:
-        """Returns the regions of each row in pixels of the visible part; those outside of it are left out."""
-        if "regions" not in dataset or not any(dataset["regions"]):
-            return None
-        from ...data.images.decode import visible_box
-        from ...data.images.store import read_headers
-
-        headers = read_headers(dataset["image"])
-        visible = []
-        for header, regions in zip(headers, dataset["regions"], strict=True):
-            assert not isinstance(header, SeriatimError)  # such rows were left out
-            boxes = [visible_box(region.box, (header.height, header.width), self.image.layout) for region in regions]
-            pairs = zip(regions, boxes, strict=True)
-            visible.append(tuple(region._replace(box=box) for region, box in pairs if box is not None))
-        return tuple(visible)
-
-    def compatible(self, other: object) -> bool:
-        return (
-            isinstance(other, CaptionProcessor)
-            and self.target.to_json() == other.target.to_json()
-            and self.image.layout == other.image.layout
-        )
-
-
-def is_small(dataset: Dataset, settings: ImageSettings) -> bool:
-    """Returns whether images are shown small, judged by the settings or the first files: drawings, not photographs."""
-    from ...data.images.store import read_headers
-
-    if settings.size is not None:
-        return settings.size <= SMALL_IMAGE
-    headers = read_headers(dataset["image"][:100], settings)
-    return all(
-        max(header.height, header.width) <= SMALL_IMAGE for header in headers if not isinstance(header, SeriatimError)
-    )
+IMAGE_SIZE = 1_000  # what an image counts for in a sample: 200 images by default
+MAX_TRAIN_IMAGES = 1_000  # of the training split, that are evaluated
+SHOWN_IMAGES = 4  # with the attention of each word
+MAX_WORDS = 20  # of a caption whose attention is shown
 
 
 def image_encoder(
@@ -182,95 +99,64 @@ def image_encoder(
 
 
 @dataclass(frozen=True)
-class CaptionOutput(Output):
-    attention: Tensor | None = None  # (B,T,S) over the cells, if it is penalized
+class CaptionOutput(Output[TokenScores]):
+    """The scores of all tokens, and the attention that a penalty is for."""
+
+    attention: Tensor | None = None  # (B,T,S) over the cells
 
 
-class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
+@dataclass(frozen=True, eq=False)
+class Captions:
+    """What an evaluation has generated: the best caption and the references of each image."""
+
+    names: list[str]  # of the images
+    shown: np.ndarray  # an item of each image (n,)
+    hypotheses: list[str]
+    references: list[list[str]]
+    attentions: list[tuple[str, ImageAttention]]  # of a few captions
+
+
+class CaptionTask(EncoderDecoderTask[CaptionSettings, CaptionProcessor, EncodedCaptions, Captions]):
     spec = SPEC
     split_policy = BY_IMAGE
     processor_type = CaptionProcessor
     predictor_type = CaptionPredictor
-    prefetch = ImageCodec.slow
-    max_train_groups = 1_000
-    processor: CaptionProcessor
 
-    def select_rows(self, datasets: dict[str, Dataset]) -> dict[str, Dataset]:
-        return drop_held_out(datasets, self.diagnostics)
-
-    # Data
+    # Reading
 
     @classmethod
-    def read_training_data(
-        cls, source: Source, config: TaskConfig, diagnostics: Diagnostics, like: Dataset | None = None
+    def clean(
+        cls,
+        rows: Dataset,
+        source: Source,
+        config: TaskConfig[CaptionSettings],
+        diagnostics: Diagnostics,
+        predicting: bool,
     ) -> Dataset:
-        settings: CaptionSettings = config.task
-        rows = cls.read_rows(source, config, diagnostics, like)
-        rows = locate_images(rows, source, settings.image_folder, settings.images.broken, diagnostics)
-        rows = one_caption_a_row(rows, settings.normalize, True, diagnostics)
-        if not len(rows):
+        settings = config.task
+        missing_files: MissingFiles = "keep" if predicting else settings.images.broken
+        rows = locate_images(rows, source, settings.image_folder, missing_files, diagnostics)
+        if "caption" in rows:
+            rows = expand_captions(rows, settings.normalize, not predicting, diagnostics)
+        if not len(rows) and not predicting:
             raise SeriatimError("data.empty", f"{source.name} has no captions", "pass images with captions")
         return rows
 
-    def read(
-        self, source: DataInput, schema: Schema | None = None, columns: Mapping[str, str] | None = None
-    ) -> Dataset:
-        opened = open_source(source)
-        rows = super().read(opened, schema, columns)
-        diagnostics = Diagnostics(self.diagnostics.on_note)
-        missing_files: MissingFiles = self.settings.images.broken if schema is None else "keep"
-        rows = locate_images(rows, opened, self.settings.image_folder, missing_files, diagnostics)
-        if "caption" not in rows:
-            return rows
-        return one_caption_a_row(rows, self.settings.normalize, schema is None, diagnostics)
-
-    @cached_property
-    def _groups(self) -> dict[str, list[np.ndarray]]:
-        return {}
-
-    def groups(self, split: str) -> list[np.ndarray]:
-        """Returns the items of each image, in order; of the training split, those that are not too long."""
-        if split not in self._groups:
-            encoded = self.encoded[split]
-            ids = self.datasets[split].group_ids(["image"])
-            ids = ids if encoded.rows is None else ids[encoded.rows]
-            items = np.arange(len(ids))
-            if split == "train" and self.settings.context_length is not None:
-                items = np.flatnonzero(encoded.targets.lengths <= self.settings.context_length)
-                if len(items) < len(ids):
-                    self.diagnostics.note(
-                        f"{len(ids) - len(items):,} of {len(ids):,} captions have more than "
-                        f"{self.settings.context_length} tokens and are not trained on"
-                    )
-            _, first, inverse = np.unique(ids[items], return_index=True, return_inverse=True)
-            members = np.split(items[np.argsort(inverse, kind="stable")], np.cumsum(np.bincount(inverse))[:-1])
-            self._groups[split] = [members[n] for n in np.argsort(first, kind="stable")]
-        return self._groups[split]
-
-    def make_sampler(self, train: EncodedCaptions) -> Sampler:
-        """Images in random order, each with all its captions, whatever their lengths: batch norm needs a mixture."""
-        count = len(self.groups("train"))
-        return LengthSampler(np.arange(count), np.ones(count, dtype=np.int64), self.config.seed)
-
-    def batch(self, step: int, first: int, last: int, batch_size: int) -> Batch:
-        """Returns augmented images (B,C,H,W), decoder inputs of all their captions, and the image of each caption."""
-        encoded, groups = self.encoded["train"], self.groups("train")
-        chosen = [groups[n] for n in self.sampler.items(step, batch_size).tolist()]
-        images, share = np.array([items[0] for items in chosen]), slice(first, last)
-        shown, _ = self.processor.image.augment(cast(Images, encoded.inputs), images, share, self.config.seed, step)
-        owners = np.repeat(np.arange(len(shown)), [len(items) for items in chosen[share]])
-        decoder_inputs, targets, count = self.shift_targets(encoded.targets, np.concatenate(chosen[share]))
-        return Batch((torch.from_numpy(shown), decoder_inputs, torch.from_numpy(owners)), targets, count)
-
-    def collate(self, encoded: EncodedCaptions, items: np.ndarray, max_length: int | None = None) -> Batch:
-        images = torch.from_numpy(encoded.inputs.padded(items)[0])
-        if encoded.targets is None:
-            return Batch((images, None, None), None, len(items))
-        decoder_inputs, targets, count = self.shift_targets(encoded.targets, items, max_length)
-        return Batch((images, decoder_inputs, None), targets, count)
-
-    def item_lengths(self, encoded: EncodedCaptions) -> np.ndarray:
-        return np.full(len(encoded), MAX_ELEMENTS // MAX_ROWS)  # by which batches have MAX_ROWS captions
+    def link(self, splits: Splits[EncodedCaptions], diagnostics: Diagnostics) -> Splits[EncodedCaptions]:
+        """Returns the splits without images that another split holds out, with the captions of each image."""
+        kept = held_out_rows({name: split.rows for name, split in splits.parts.items()}, diagnostics)
+        parts = {name: split.take(kept[name]) if name in kept else split for name, split in splits.parts.items()}
+        judged = next(parts[name] for name in ("validation", "test", "train") if name in parts)
+        scoring, limit = Scoring.of(list(judged.rows["caption"])), self.settings.context_length
+        for name, split in parts.items():
+            groups = image_groups(split.rows, split.items, limit if name == "train" else None)
+            if (shown := len(groups.values)) < len(split.items):
+                diagnostics.note(
+                    f"{len(split.items) - shown:,} of {len(split.items):,} captions have more than {limit} tokens and "
+                    "are not trained on"
+                )
+            parts[name] = replace(split, items=replace(split.items, groups=groups, scoring=scoring))
+        return Splits(parts)
 
     # Network and training
 
@@ -281,97 +167,163 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
         sizes = self.processor.target.vocab_size, self.processor.context_length
         return image_encoder_decoder_network(model, image, shape, *sizes, settings.score, settings.learned_values)
 
-    def forward(self, network: EncoderDecoder, batch: Batch, state: State = None, trace: Trace | None = None) -> Output:
-        if not self.settings.penalty:
-            return super().forward(network, batch, trace=trace)
-        trace = NamedTrace(ALIGNMENT)
-        output = super().forward(network, batch, trace=trace)
-        return CaptionOutput(output.scores, output.features, attention=trace.get(ALIGNMENT))
+    @property
+    def prefetch(self) -> bool:
+        return self.processor.image.slow
 
-    def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
+    def sampler(self, train: EncodedCaptions, diagnostics: Diagnostics) -> Sampler:
+        """Images in random order, each with all its captions, whatever their lengths: batch norm needs a mixture."""
+        assert train.groups is not None
+        count = len(train.groups)
+        return LengthSampler(np.arange(count), np.ones(count, dtype=np.int64), self.config.seed)
+
+    def training_batch(self, train: EncodedCaptions, chosen: np.ndarray, share: slice, step: int) -> Batch:
+        """Returns augmented images (B,C,H,W), decoder inputs of all their captions, and the image of each caption."""
+        assert train.groups is not None
+        assert train.targets is not None
+        groups = [train.groups[image] for image in chosen.tolist()]
+        images = np.array([items[0] for items in groups])
+        shown, _ = self.processor.image.augment(train.inputs, images, share, self.config.seed, step)
+        owners = np.repeat(np.arange(len(shown)), [len(items) for items in groups[share]])
+        captions = np.concatenate(groups[share])
+        decoder_inputs, targets, count = shift_targets(train.targets, captions, self.processor.tokens.start)
+        return Batch((torch.from_numpy(shown), decoder_inputs, torch.from_numpy(owners)), targets, count)
+
+    def collate(self, items: EncodedCaptions, chosen: np.ndarray) -> Batch:
+        """Returns images (B,C,H,W), decoder inputs (B,T) and targets (B,T)."""
+        return collate_captions(items, chosen, self.processor.tokens.start)
+
+    def forward(self, network: EncoderDecoder, batch: Batch, state: State = None) -> Output[TokenScores]:
+        if not self.settings.penalty:
+            return super().forward(network, batch)
+        trace = NamedTrace(ALIGNMENT)
+        hidden, _ = network.decode(batch.inputs[1], encode_sources(network, batch), None, trace)
+        vectors = hidden[batch.targets != IGNORED]  # (N,D)
+        scores = TokenScores(vectors, network.head.weight, network.head.bias)
+        return CaptionOutput(scores, vectors, attention=trace.get(ALIGNMENT))
+
+    def loss(self, output: Output[TokenScores], batch: Batch, smoothing: float = 0.0) -> Tensor:
         loss = super().loss(output, batch, smoothing)
         if isinstance(output, CaptionOutput) and output.attention is not None:
             loss = loss + self.settings.penalty * uneven_attention(output.attention, batch.targets != IGNORED).sum()
         return loss
 
-    def teacher_mismatches(self, teacher: Predictor) -> list[str]:
+    def teacher_mismatches(self, teacher: Predictor[Any]) -> list[str]:
         assert isinstance(teacher, CaptionPredictor)
-        mismatches = tokenizer_mismatches(self.processor.target, teacher.processor.target)
-        shape, theirs = self.processor.image.layout.shape, teacher.processor.image.layout.shape
-        if shape != theirs:
-            mismatches.append(f"images have the shape {shape}, the teacher's {theirs}")
+        ours, theirs = self.processor, teacher.task.processor
+        mismatches = tokenizer_mismatches(ours.target, theirs.target)
+        shape, other = ours.image.layout.shape, theirs.image.layout.shape
+        if shape != other:
+            mismatches.append(f"images have the shape {shape}, the teacher's {other}")
         return mismatches
 
     # Evaluation
 
-    def evaluated_items(self, split: str, groups: Sequence[np.ndarray], limit: int | None) -> np.ndarray:
-        return np.concatenate(groups)
+    def sample_split(self, split: Split[EncodedCaptions], limit: int | None = None) -> Split[EncodedCaptions]:
+        """Returns evenly spaced images with all their captions, some of which are captioned."""
+        groups = split.items.groups
+        assert groups is not None
+        most = max((SAMPLED_SIZE if limit is None else limit) // IMAGE_SIZE, 1)
+        if most < len(groups):
+            items = np.concatenate([groups[number] for number in evenly_spaced(len(groups), most).tolist()])
+            split = split.take(np.sort(split.items.row_numbers(items)))
+        captioned = np.unique(evenly_spaced(min(most, len(groups)), SAMPLED_SOURCES))
+        return replace(split, items=replace(split.items, captioned=captioned))
 
-    def rows_of(self, split: str, items: np.ndarray) -> np.ndarray:
-        """Returns the rows of the data set of these items."""
-        rows = self.encoded[split].rows
-        return items if rows is None else rows[items]
+    def evaluate(
+        self, network: EncoderDecoder, split: Split[EncodedCaptions], progress: Progress | None = None
+    ) -> Evaluation[EncodedCaptions, Captions]:
+        """Returns the metrics of captions, loss, perplexity and accuracy of the true tokens, and of the attention."""
+        decoder, items = Seq2Seq((network.eval(),), self.processor.tokens), split.items
+        captioner = Captioner(self.processor, decoder)
+        assert items.groups is not None
+        assert items.scoring is not None
+        most = MAX_TRAIN_IMAGES if split.name == "train" else len(items.groups)
+        groups = [items.groups[number] for number in evenly_spaced(len(items.groups), most).tolist()]
+        captions = split.rows["caption"]
+        chosen = groups if items.captioned is None else [groups[number] for number in items.captioned.tolist()]
+        references = [[captions[row] for row in items.row_numbers(group).tolist()] for group in chosen]
+        shown = np.array([group[0] for group in chosen])
+        images, options = items.inputs.take(shown), BeamSettings(beams=self.settings.beams)
+        hypotheses = [group[0].text for group in captioner.caption(images, options, progress)]
+        quality = caption_metrics(hypotheses, references, items.scoring.closed)
 
-    def references(self, split: str, groups: Sequence[np.ndarray]) -> list[list[str]]:
-        captions = self.datasets[split]["caption"]
-        return [[captions[row] for row in self.rows_of(split, items).tolist()] for items in groups]
+        evaluated = np.concatenate(groups)
+        alignment = items.regions is not None and decoder.has_alignment
+        scores = captioner.score(items.take(evaluated), alignment, max_length=decoder.context_length)
+        pointing = self.point(split, evaluated, scores, captioner.grid) if alignment else {}
+        attentions: list[tuple[str, ImageAttention]] = []
+        if decoder.has_alignment:
+            short = [n for n, text in enumerate(hypotheses) if 0 < len(text.split()) <= MAX_WORDS]
+            drawn = [short[n] for n in evenly_spaced(len(short), SHOWN_IMAGES).tolist()]
+            texts = [hypotheses[n] for n in drawn]
+            attentions = list(zip(texts, captioner.attend(images.take(drawn), texts), strict=True)) if drawn else []
+        names = [self.describe_image(split, int(item)) for item in shown]
+        outputs = Captions(names, shown, hypotheses, references, attentions)
+        metrics = {**quality, **pointing, **token_metrics(scores)}
+        return Evaluation(split, metrics, outputs, quality.examples, quality.signatures)
 
-    @cached_property
-    def scoring(self) -> Scoring:
-        """How captions are scored: the same for all splits."""
-        split = next(name for name in ("validation", "test", "train") if name in self.datasets)
-        return Scoring.of(list(self.datasets[split]["caption"]))
-
-    def quality(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> MetricValues:
-        return caption_metrics(hypotheses, references, self.scoring.closed)
-
-    def needs_alignment(self, predictor: EncoderDecoderPredictor[EncodedCaptions], split: str) -> bool:
-        return self.encoded[split].regions is not None and predictor.decoder.has_alignment
-
-    def forced_metrics(
+    def point(
         self,
-        predictor: EncoderDecoderPredictor[EncodedCaptions],
-        split: str,
-        items: np.ndarray,
-        forced: Sequence[TargetScores],
+        split: Split[EncodedCaptions],
+        evaluated: np.ndarray,
+        scores: Sequence[TargetScores],
+        grid: tuple[int, int],
     ) -> Metrics:
-        """Returns how often the attention of a noun points at its box."""
-        regions = self.encoded[split].regions
-        if regions is None or not forced or forced[0].weights is None:
-            return {}
-        captions, targets = self.datasets[split]["caption"], self.encoded[split].targets
+        """Returns how often the attention of a noun points at its box.
+
+        Args:
+            split: With regions.
+            evaluated: Some of its items.
+            scores: Of their captions, with the weights over the cells.
+            grid: Rows and columns of the cells.
+        """
+        items, captions = split.items, split.rows["caption"]
+        assert items.regions is not None
+        assert items.targets is not None
         _, height, width = self.processor.image.layout.shape
-        grid = cast(CaptionPredictor, predictor).grid
         nouns: list[PointedNoun] = []
-        for item, row, one in zip(items.tolist(), self.rows_of(split, items).tolist(), forced, strict=True):
+        rows = items.row_numbers(evaluated)
+        for item, row, one in zip(evaluated.tolist(), rows.tolist(), scores, strict=True):
             assert one.weights is not None
-            words = TokenizedText.of(self.processor.target, targets[item].tolist(), captions[row])
-            nouns += point(one.weights, words.groups, grid, (height, width), regions[item])
+            words = TokenizedText.of(self.processor.target, items.targets[item].tolist(), captions[row])
+            nouns += point(one.weights, words.groups, grid, (height, width), items.regions[item])
         return pointing_metrics(nouns)
 
-    def describe_input(self, split: str, row: int) -> str:
-        rows = self.datasets[split]
-        row = int(self.rows_of(split, np.array([row]))[0])
-        image = rows["image"][row]
-        return str(rows.locations[row]) if isinstance(image, (bytes, np.ndarray)) else image.name
+    def describe_image(self, split: Split[EncodedCaptions], item: int) -> str:
+        """Returns the name of the image of an item, or its location."""
+        image = split.rows["image"][int(split.items.row_numbers(np.array([item]))[0])]
+        return split.location(item) if isinstance(image, (bytes, np.ndarray)) else str(image.name)
 
-    def baselines(self, split: str) -> dict[str, Metrics]:
+    def baselines(self, splits: Splits[EncodedCaptions], names: Sequence[str]) -> dict[str, dict[str, Metrics]]:
         """Returns the metrics of the most frequent training caption, whatever the image shows."""
-        if "train" not in self.datasets:
-            return {}
-        ((caption, _),) = Counter(self.datasets["train"]["caption"]).most_common(1)
-        groups = self.evaluated_groups(split)
-        metrics = self.quality([caption] * len(groups), self.references(split, groups))
-        return {"most frequent caption": dict(metrics)}
+        ((caption, _),) = Counter(splits.train.rows["caption"]).most_common(1)
+        metrics = {}
+        for name in names:
+            items, captions = splits[name].items, splits[name].rows["caption"]
+            assert items.groups is not None
+            assert items.scoring is not None
+            groups = [items.row_numbers(items.groups[number]) for number in range(len(items.groups))]
+            references = [[captions[row] for row in rows.tolist()] for rows in groups]
+            quality = caption_metrics([caption] * len(groups), references, items.scoring.closed)
+            metrics[name] = {"most frequent caption": dict(quality)}
+        return metrics
 
-    def views(self, predictor: Predictor, split: str) -> list[View]:
-        assert isinstance(predictor, CaptionPredictor)
-        groups = self.evaluated_groups(split)
-        names = [self.describe_input(split, int(items[0])) for items in groups]
-        images = replace(self.encoded[split], targets=None, regions=None)
-        hypotheses = self.generate_split(predictor.network, split)
-        items = np.array([items[0] for items in groups])
-        return caption_views(predictor, images, items, names, hypotheses, self.references(split, groups))
+    def sample(self, evaluation: Evaluation[EncodedCaptions, Captions]) -> str:
+        """Returns a few images with their captions, and a reference of each."""
+        outputs = evaluation.outputs
+        spaced = evenly_spaced(len(outputs.names), SHOWN_SAMPLES + 2)[1:-1].tolist()
+        return "\n".join(
+            f"{outputs.names[n]}\n  → {outputs.hypotheses[n]}\n  = {outputs.references[n][0]}" for n in spaced
+        )
+
+    def views(self, evaluation: Evaluation[EncodedCaptions, Captions]) -> list[View]:
+        outputs = evaluation.outputs
+        texts = outputs.hypotheses, outputs.references
+        return [
+            *(attention.chart(f"Attention: {text}") for text, attention in outputs.attentions),
+            *wrong_captions(evaluation.split.items, outputs.shown, outputs.names, *texts),
+        ]
 
 
 def uneven_attention(weights: Tensor, mask: Tensor) -> Tensor:

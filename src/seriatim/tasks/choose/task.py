@@ -193,7 +193,7 @@ class ChoosePredictor(EmbeddingPredictor):
             raise SeriatimError(f"inspect.{option}", "a choice has one score", f"omit --{option}")
         return ExplainedOutput("the score of the choice", lambda scores: scores[:, 0])
 
-    def usage(self, run: str) -> list[Usage]:
+    def usage(self, run: str, rows: Dataset | None = None) -> list[Usage]:
         question, choices = "The ground is wet. Why?", ("It rained.", "The sun shone.")
         options = " ".join(f'--choices "{choice}"' for choice in choices)
         return [

@@ -260,7 +260,7 @@ class ForecastPredictor(Predictor):
         pairs = [(row, target) for row in range(len(origins)) for target in range(len(self.processor.targets))]
         return [plot_forecast(encoded, origins, row, target, forecasts) for row, target in pairs[:MAX_CHARTS]]
 
-    def usage(self, run: str) -> list[Usage]:
+    def usage(self, run: str, rows: Dataset | None = None) -> list[Usage]:
         return [
             Usage(f"seriatim forecast {run}", "print(run.forecast())"),
             Usage(f"seriatim forecast {run} --data new.csv --out next.csv", 'print(run.forecast("new.csv"))'),

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.state import State, append
+from ...data.dataset import Dataset
 from ...data.sequences import Sequences
 from ...data.source import DataInput
 from ...data.tokenizers.tokenizer import VISIBLE
@@ -423,7 +424,7 @@ class LanguageModelPredictor(EmbeddingPredictor["LanguageTask"]):
         limit = self.engine.context_length
         return TextReader(self, self.tokenizer, max_length=limit, prefix=self.start.tolist(), cls_sep=False)
 
-    def usage(self, run: str) -> list[Usage]:
+    def usage(self, run: str, rows: Dataset | None = None) -> list[Usage]:
         unknown = set() if self.tokenizer.drops_whitespace else set(self.tokenizer.unknown(EXAMPLE))
         words = (word for word in EXAMPLE.split() if not unknown.intersection(word))
         blank = "" if " " in unknown else " "

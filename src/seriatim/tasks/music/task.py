@@ -195,7 +195,7 @@ class MusicPredictor(Predictor["MusicTask"]):
         pieces = [(tuple(map(tuple, record["notes"])), record["frames"]) for record in predictions]
         return [PianoRoll(title="A composed piece", notes=notes, frames=frames) for notes, frames in pieces]
 
-    def usage(self, run: str) -> list[Usage]:
+    def usage(self, run: str, rows: Dataset | None = None) -> list[Usage]:
         write = 'open("piece.mid", "wb").write(run.predictor.format_file(".mid", run.compose(frames=200)))'
         return [Usage(f"seriatim compose {run} --frames 200 --out piece.mid", write)]
 

@@ -218,7 +218,7 @@ class FillMaskPredictor(EmbeddingPredictor):
         limit = min(limit for limit in limits if limit is not None)
         return TextReader(self, self.tokenizer, max_length=limit, embedding=self.processor.embedding)
 
-    def usage(self, run: str) -> list[Usage]:
+    def usage(self, run: str, rows: Dataset | None = None) -> list[Usage]:
         text = f"The capital of {self.mask_name} is Paris."
         lines = [Usage(f'seriatim embed {run} "A sentence."', 'print(run.embed("A sentence."))')]
         if self.head.masked is None:

@@ -193,7 +193,7 @@ class TagPredictor(EmbeddingPredictor):
         )
         return "\n".join(blocks)
 
-    def usage(self, run: str) -> list[Usage]:
+    def usage(self, run: str, rows: Dataset | None = None) -> list[Usage]:
         return [
             Usage(f'seriatim tag {run} "They live in Oslo."', 'print(run.tag("They live in Oslo.")["tags"])'),
             Usage(

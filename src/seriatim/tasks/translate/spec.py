@@ -78,9 +78,11 @@ class PairSchema(Schema):
 
     Args:
         reverse: Whether the columns are taken in the other order.
+        named: The columns of source and target as the settings of the task name them, whose order is reversed, too.
     """
 
     reverse: bool = False
+    named: tuple[str, str] | None = None
 
     def is_header(self, cells: Sequence[str]) -> bool | None:
         """Returns whether the first row of a table names its columns; None if only the user's names can tell."""
@@ -96,6 +98,8 @@ class PairSchema(Schema):
 
     def resolve(self, header: Header, overrides: Mapping[str, str], diagnostics: Diagnostics) -> Roles:
         overrides = dict(overrides)
+        if self.reverse and self.named is not None and tuple(overrides.get(role) for role in SIDES) == self.named:
+            overrides |= dict(zip(SIDES, reversed(self.named), strict=True))
         open_roles = [role for role in SIDES if role in self.roles and role not in overrides]
         if len(header.columns) > 1 and open_roles:
             taken = {column for names in overrides.values() if names for column in self._parse_override(header, names)}

@@ -7,114 +7,55 @@ case and spacing, is in one split only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Self, cast
+from typing import Any
 
 import numpy as np
 import torch
 
 from ...core.errors import Diagnostics, SeriatimError
-from ...core.metrics import MetricValues
 from ...data.dataset import Dataset
-from ...data.disk import TextValues
 from ...data.schema import Schema
-from ...data.sequences import Sequences
-from ...data.shards import encode_column
-from ...data.source import DataInput, Source
-from ...data.tokenizers import Tokenizer, TokenizerSettings
-from ...decode.seq2seq import TargetTokens
+from ...data.source import Source
+from ...decode.seq2seq import Seq2Seq
+from ...decode.settings import BeamSettings
 from ...nn.backbone import BackboneSettings
 from ...nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
 from ...report.charts import View
-from ..batching import LARGE_COUNT, Batch, PoolSampler, Sampler, TokenSampler, padding_mask
-from ..codecs import training_texts
-from ..encoder_decoder import EncoderDecoderProcessor, EncoderDecoderTask
+from ..base import IGNORED, SAMPLED_SIZE, Progress
+from ..batching import LARGE_COUNT, Batch, PoolSampler, Sampler, TokenSampler, evenly_spaced
+from ..decoding import token_metrics
+from ..encoder_decoder import SAMPLED_SOURCES, SHOWN_SAMPLES, EncoderDecoderTask
+from ..inspection import Alignment
 from ..metrics import Scoring, translation_metrics
-from ..old import Metrics
 from ..predictor import Predictor
-from ..processor import Encoded, TaskConfig, Tokenizers, Values, length_mismatches, tokenizer_mismatches
+from ..processor import TaskConfig, Values, length_mismatches, tokenizer_mismatches
+from ..values import Evaluation, Metrics, Split, Splits, Subset
 from .pairs import BY_SOURCE, TranslationMemory, drop_empty, normalize_columns
-from .predictor import TranslationPredictor, translation_views
-from .spec import SCHEMA, SIDES, SPEC, SUBWORDS, PairSchema, TranslateSettings
+from .predictor import TranslationPredictor
+from .processor import Pairs, TranslationProcessor, collate_pairs, find_decoder_start, source_groups
+from .spec import SIDES, SPEC, PairSchema, TranslateSettings
+from .translator import Translator
+from .views import metrics_by_length, sentence_tables
 
 __all__ = ["TranslateSettings", "TranslateTask", "TranslationPredictor", "TranslationProcessor"]
 
-
-@dataclass(frozen=True)
-class TranslationProcessor(EncoderDecoderProcessor[Encoded]):
-    source: Tokenizer
-    target: Tokenizer  # the same object if the vocabulary is shared
-    context_length: int
-    decoder_start: int | None = None  # if it is another token than <eos>
-    framed: bool = False
-    forced_eos: bool = False
-
-    @property
-    def tokens(self) -> TargetTokens:
-        tokens = super().tokens
-        return tokens if self.decoder_start is None else replace(tokens, start=self.decoder_start)
-
-    @classmethod
-    def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
-        settings = config.task
-        length, limit = settings.context_length, config.model.traits.context_length
-        if limit is not None and "context_length" not in settings.model_fields_set:
-            length = min(length, limit)  # the default is no more than what the model reads
-        if pretrained:
-            return replace(cls.from_pretrained(pretrained, length), decoder_start=settings.decoder_start)
-        chosen = settings.tokenizer or TokenizerSettings(kind="bpe", vocab_size=SUBWORDS)
-        joint = chosen.kind not in ("word", "char") if settings.joint is None else settings.joint
-        columns = [train[role] for role in SIDES]
-        corpora = [columns] if joint else [[column] for column in columns]
-        texts = [(f"{text}\n" for column in corpus for text in training_texts(column)) for corpus in corpora]
-        tokenizers = [Tokenizer.train(chosen, lines) for lines in texts]
-        sizes = " and ".join(f"{tokenizer.vocab_size:,}" for tokenizer in tokenizers)
-        sides = "for both sides, " if joint else ""
-        plural = "" if joint else "s"
-        diagnostics.note(f"{chosen.kind} tokenizer{plural} with {sizes} tokens {sides}trained on the training split")
-        return cls(tokenizers[0], tokenizers[-1], length, settings.decoder_start)
-
-    @classmethod
-    def from_pretrained(
-        cls, tokenizers: Tokenizers, max_length: int, labels: tuple[str, ...] = (), config: Values | None = None
-    ) -> Self:
-        target, config = tokenizers["tokenizer"], config or {}
-        start = find_decoder_start(config)
-        if not isinstance(start, int) or not 0 <= start < target.vocab_size or start == target.eos:
-            start = None
-        source = tokenizers.get("source_tokenizer", target)
-        separate = config.get("share_encoder_decoder_embeddings", True) is False  # vectors, even of equal vocabularies
-        equal = source.to_json() == target.to_json()
-        forced_eos = config.get("forced_eos_token_id") is not None
-        source = target if equal and not separate else source
-        return cls(source, target, max_length, start, target.frames_texts, forced_eos)
-
-    def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> Encoded:
-        targets = self.encode_column(self.target, dataset["target"]) if "target" in dataset else None
-        return Encoded(self.encode_column(self.source, dataset["source"]), targets)
-
-    def encode_column(self, tokenizer: Tokenizer, texts: np.ndarray | TextValues) -> Sequences:
-        """Returns the token ids of each text; those of a column on disk are on disk, too."""
-        if isinstance(texts, TextValues):
-            return cast(Sequences, encode_column(tokenizer, [texts], "texts" if self.framed else "eos"))
-        return self.encode_texts(tokenizer, list(texts))
-
-    def compatible(self, other: object) -> bool:
-        return isinstance(other, TranslationProcessor) and all(
-            ours.to_json() == theirs.to_json()
-            for ours, theirs in ((self.source, other.source), (self.target, other.target))
-        )
+MAX_TRAIN_SOURCES = 2_000  # of the training split, that an evaluation translates
 
 
-def find_decoder_start(config: Values) -> object:
-    """Returns the token that a config.json says the decoder reads first: by default the padding."""
-    tokens = [config.get(name) for name in ("decoder_start_token_id", "pad_token_id")]
-    return next((token for token in tokens if token is not None), None)
+@dataclass(frozen=True, eq=False)
+class Translations:
+    """What an evaluation has translated: distinct sources, the best translation and the references of each."""
+
+    sources: list[str]
+    hypotheses: list[str]
+    references: list[list[str]]
+    scoring: Scoring
+    alignments: list[Alignment]  # of two of the translations
 
 
-class TranslateTask(EncoderDecoderTask[Encoded]):
+class TranslateTask(EncoderDecoderTask[TranslateSettings, TranslationProcessor, Pairs, Translations]):
     spec = SPEC
     split_policy = BY_SOURCE
     processor_type = TranslationProcessor
@@ -122,7 +63,11 @@ class TranslateTask(EncoderDecoderTask[Encoded]):
     batch_size = 96  # sequences are short
     muon = True
     hub_head = "seq2seq-lm"
-    processor: TranslationProcessor
+
+    @classmethod
+    def train_defaults(cls, values: Values) -> Values:
+        """Another target might do as well, so label smoothing."""
+        return {"label_smoothing": 0.1}
 
     @classmethod
     def hub_settings(cls, config: Values) -> Values:
@@ -138,80 +83,56 @@ class TranslateTask(EncoderDecoderTask[Encoded]):
             "forced_eos_token_id": tokens.eos if tokens.forced_eos else None,
         }
 
-    @classmethod
-    def train_defaults(cls, values: Values) -> Values:
-        """Another target might do as well, so label smoothing."""
-        return {"label_smoothing": 0.1}
-
-    def note_encoded(self, split: str, encoded: Encoded) -> None:
-        limit = self.processor.context_length
-        long = int((self.item_lengths(encoded) > limit).sum())
-        if long and split != "train":
-            self.diagnostics.note(
-                f"{long:,} of {len(encoded):,} {split} pairs have more than {limit} tokens; a model with a limited "
-                "context is evaluated on their beginnings"
-            )
-
-    # Data
+    # Reading
 
     @classmethod
-    def read_training_data(
-        cls, source: Source, config: TaskConfig, diagnostics: Diagnostics, like: Dataset | None = None
+    def schema_for(cls, schema: Schema, config: TaskConfig[TranslateSettings], training: bool) -> Schema:
+        if not isinstance(schema, PairSchema):
+            return schema
+        columns = config.data.columns
+        named = (columns["source"], columns["target"]) if set(SIDES) <= columns.keys() else None
+        return replace(schema, reverse=config.task.reverse, named=named)
+
+    @classmethod
+    def clean(
+        cls,
+        rows: Dataset,
+        source: Source,
+        config: TaskConfig[TranslateSettings],
+        diagnostics: Diagnostics,
+        predicting: bool,
     ) -> Dataset:
-        columns = dict(config.data.columns)
-        if config.task.reverse and set(SIDES) <= columns.keys():
-            columns["source"], columns["target"] = columns["target"], columns["source"]
-        schema = replace(SCHEMA, reverse=config.task.reverse)
-        rows = cls.read_rows(source, config, diagnostics, like, schema, columns)
         if config.task.normalize:
-            rows = normalize_columns(rows, diagnostics)
-        rows = cls.without_empty(rows, diagnostics)
+            rows = normalize_columns(rows, Diagnostics() if predicting else diagnostics)
+        if predicting:
+            return rows
+        rows = drop_empty(rows, diagnostics)
         if not len(rows):
             cause = f"{source.name} has no pair with text on both sides"
             raise SeriatimError("data.empty", cause, "pass a file with pairs")
         return rows
 
-    @classmethod
-    def without_empty(cls, rows: Dataset, diagnostics: Diagnostics) -> Dataset:
-        return drop_empty(rows, diagnostics)
+    def link(self, splits: Splits[Pairs], diagnostics: Diagnostics) -> Splits[Pairs]:
+        limit, parts = self.processor.context_length, {}
+        judged = next(splits[name] for name in ("validation", "test", "train") if name in splits)
+        scoring = Scoring.of(list(judged.rows["target"][:2_000]), self.processor.target.kind == "char")
+        for name, split in splits.parts.items():
+            lengths = split.items.pair_lengths
+            long, count = int((lengths > limit).sum()), len(lengths)
+            if long and name == "train":
+                diagnostics.note(
+                    f"{long:,} of {count:,} pairs have more than {limit} tokens (up to {lengths.max():,}) and are not "
+                    "trained on: task.context_length"
+                )
+            elif long:
+                diagnostics.note(
+                    f"{long:,} of {count:,} {name} pairs have more than {limit} tokens; a model with a limited context "
+                    "is evaluated on their beginnings"
+                )
+            parts[name] = replace(split, items=replace(split.items, scoring=scoring))
+        return Splits(parts)
 
-    def read(
-        self, source: DataInput, schema: Schema | None = None, columns: Mapping[str, str] | None = None
-    ) -> Dataset:
-        if isinstance(schema, PairSchema) or schema is None:
-            schema = replace(SCHEMA if schema is None else schema, reverse=self.settings.reverse)
-        rows = super().read(source, schema, columns)
-        return normalize_columns(rows, Diagnostics()) if self.settings.normalize else rows
-
-    def make_sampler(self, train: Encoded) -> Sampler:
-        limit, lengths = self.processor.context_length, self.item_lengths(train)
-        items = np.flatnonzero(lengths <= limit)
-        if not len(items):
-            cause = f"all pairs have more than {limit} tokens"
-            raise SeriatimError("data.long", cause, "raise task.context_length")
-        if len(items) < len(train):
-            self.diagnostics.note(
-                f"{len(train) - len(items):,} of {len(train):,} pairs have more than {limit} tokens (up to "
-                f"{lengths.max():,}) and are not trained on: task.context_length"
-            )
-        if len(items) >= LARGE_COUNT:
-            return PoolSampler(items, lengths, self.config.seed, by_tokens=True)
-        return TokenSampler(items, train.inputs.lengths, train.targets.lengths, self.config.seed)
-
-    def item_lengths(self, encoded: Encoded) -> np.ndarray:
-        if encoded.targets is None:
-            return encoded.inputs.lengths
-        return np.maximum(encoded.inputs.lengths, encoded.targets.lengths)
-
-    def collate(self, encoded: Encoded, items: np.ndarray, max_length: int | None = None) -> Batch:
-        """Returns sources (B,S) with their mask, decoder inputs (B,T) and targets (B,T)."""
-        source, mask = (block[:, :max_length] for block in encoded.inputs.padded(items))
-        if encoded.targets is None:
-            return Batch((torch.from_numpy(source), None, None), None, len(items), padding_mask(mask))
-        decoder_inputs, targets, count = self.shift_targets(encoded.targets, items, max_length)
-        return Batch((torch.from_numpy(source), decoder_inputs, None), targets, count, padding_mask(mask))
-
-    # Network
+    # Network and training
 
     def network(self, model: BackboneSettings) -> EncoderDecoder:
         source, target = self.processor.source, self.processor.target
@@ -225,52 +146,106 @@ class TranslateTask(EncoderDecoderTask[Encoded]):
             self.settings.learned_values,
         )
 
-    def teacher_mismatches(self, teacher: Predictor) -> list[str]:
+    def sampler(self, train: Pairs, diagnostics: Diagnostics) -> Sampler:
+        limit, lengths = self.processor.context_length, train.pair_lengths
+        items = np.flatnonzero(lengths <= limit)
+        if not len(items):
+            cause = f"all pairs have more than {limit} tokens"
+            raise SeriatimError("data.long", cause, "raise task.context_length")
+        if len(items) >= LARGE_COUNT:
+            return PoolSampler(items, lengths, self.config.seed, by_tokens=True)
+        assert train.targets is not None
+        return TokenSampler(items, train.inputs.lengths, train.targets.lengths, self.config.seed)
+
+    def collate(self, items: Pairs, chosen: np.ndarray) -> Batch:
+        """Returns sources (B,S) with their mask, decoder inputs (B,T) and targets (B,T)."""
+        return collate_pairs(items, chosen, self.processor.tokens.start)
+
+    def training_batch(self, train: Pairs, chosen: np.ndarray, share: slice, step: int) -> Batch:
+        if len(chosen[share]):
+            return self.collate(train, chosen[share])
+        empty = self.collate(train, chosen[:1])  # fewer items than processes
+        return replace(empty, targets=torch.full_like(empty.targets, IGNORED), count=0)
+
+    def teacher_mismatches(self, teacher: Predictor[Any]) -> list[str]:
         assert isinstance(teacher, TranslationPredictor)
-        ours, theirs = self.processor, teacher.processor
+        ours, theirs = self.processor, teacher.task.processor
         mismatches = tokenizer_mismatches(ours.source, theirs.source, "source")
         mismatches += tokenizer_mismatches(ours.target, theirs.target, "target")
         return mismatches + length_mismatches("pairs", ours.context_length, teacher.decoder.context_length)
 
     # Evaluation
 
-    def groups(self, split: str) -> list[np.ndarray]:
-        return list(self.datasets[split].groups("source").values())
+    def sample_split(self, split: Split[Pairs], limit: int | None = None) -> Split[Pairs]:
+        """Returns evenly spaced sources with all their references, of which some are translated."""
+        groups, sizes = source_groups(split.rows), self.row_sizes(split.rows)
+        share = min((SAMPLED_SIZE if limit is None else limit) / max(int(sizes.sum()), 1), 1.0)
+        if share < 1:
+            chosen = np.unique(evenly_spaced(len(groups), max(int(len(groups) * share), 1)))
+            split = split.take(np.sort(np.concatenate([groups[number] for number in chosen])))
+            groups = [groups[number] for number in chosen]
+        translated = np.unique(evenly_spaced(len(groups), SAMPLED_SOURCES))
+        return replace(split, items=replace(split.items, translated=translated))
 
-    def references(self, split: str, groups: Sequence[np.ndarray]) -> list[list[str]]:
-        targets = self.datasets[split]["target"]
-        return [list(dict.fromkeys(targets[int(row)] for row in group)) for group in groups]
+    def evaluate(
+        self, network: EncoderDecoder, split: Split[Pairs], progress: Progress | None = None
+    ) -> Evaluation[Pairs, Translations]:
+        """Returns the metrics of translations, and loss, perplexity and accuracy of the true tokens.
 
-    def sources(self, split: str, groups: Sequence[np.ndarray]) -> list[str]:
-        """Returns the source of each group."""
-        values = self.datasets[split]["source"]
-        return [values[int(group[0])] for group in groups]
+        A model with a limited context is evaluated on the beginning of what is longer.
+        """
+        decoder, pairs, groups = (
+            Seq2Seq((network.eval(),), self.processor.tokens),
+            split.items,
+            source_groups(split.rows),
+        )
+        translator = Translator(self.processor, decoder, self.settings.normalize)
+        if pairs.translated is not None:
+            groups = [groups[number] for number in pairs.translated.tolist()]
+        elif split.name == "train":
+            groups = [groups[number] for number in evenly_spaced(len(groups), MAX_TRAIN_SOURCES).tolist()]
+        first = np.array([group[0] for group in groups])
+        sources, targets = [str(split.rows["source"][int(row)]) for row in first], split.rows["target"]
+        references = [list(dict.fromkeys(targets[int(row)] for row in group)) for group in groups]
+        options = BeamSettings(beams=self.settings.beams)
+        translations = translator.translate(sources, Subset(pairs.inputs, first), options, progress)
+        hypotheses = [group[0].text for group in translations]
+        assert pairs.scoring is not None
+        quality = translation_metrics(hypotheses, references, pairs.scoring)
+        known = token_metrics(translator.score(pairs, max_length=decoder.context_length))
+        alignments = translator.align_some(sources, hypotheses)
+        outputs = Translations(sources, hypotheses, references, pairs.scoring, alignments)
+        return Evaluation(split, {**quality, **known}, outputs, quality.examples, quality.signatures)
 
-    @cached_property
-    def scoring(self) -> Scoring:
-        """How translations are scored: the same for all splits."""
-        split = next(name for name in ("validation", "test", "train") if name in self.datasets)
-        return Scoring.of(list(self.datasets[split]["target"][:2_000]), self.processor.target.kind == "char")
-
-    def quality(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> MetricValues:
-        return translation_metrics(hypotheses, references, self.scoring)
-
-    def describe_input(self, split: str, row: int) -> str:
-        return str(self.datasets[split]["source"][row])
-
-    def baselines(self, split: str) -> dict[str, Metrics]:
+    def baselines(self, splits: Splits[Pairs], names: Sequence[str]) -> dict[str, dict[str, Metrics]]:
         """Returns the metrics of copying the source, and of the target of the most similar training source."""
-        if "train" not in self.datasets:
-            return {}
-        groups, train = self.groups(split), self.datasets["train"]
-        references, sources = self.references(split, groups), self.sources(split, groups)
+        train, metrics = splits.train.rows, {}
         memory = TranslationMemory(train["source"], train["target"])
-        outputs = {"copy of the source": sources, "most similar source": list(map(memory.nearest_target, sources))}
-        return {name: dict(self.quality(texts, references)) for name, texts in outputs.items()}
+        for name in names:
+            rows, scoring = splits[name].rows, splits[name].items.scoring
+            assert scoring is not None
+            groups = source_groups(rows)
+            sources = [rows["source"][int(group[0])] for group in groups]
+            references = [list(dict.fromkeys(rows["target"][int(row)] for row in group)) for group in groups]
+            outputs = {"copy of the source": sources, "most similar source": list(map(memory.nearest_target, sources))}
+            metrics[name] = {
+                method: dict(translation_metrics(texts, references, scoring)) for method, texts in outputs.items()
+            }
+        return metrics
 
-    def views(self, predictor: Predictor, split: str) -> list[View]:
-        assert isinstance(predictor, TranslationPredictor)
-        groups = self.evaluated_groups(split)
-        hypotheses = self.generate_split(predictor.network, split)
-        sources, references = self.sources(split, groups), self.references(split, groups)
-        return translation_views(sources, hypotheses, references, self.scoring, predictor)
+    def sample(self, evaluation: Evaluation[Pairs, Translations]) -> str:
+        """Returns a few sources with their translations, and a reference of each."""
+        outputs = evaluation.outputs
+        spaced = evenly_spaced(len(outputs.sources), SHOWN_SAMPLES + 2)[1:-1].tolist()
+        return "\n".join(
+            f"{outputs.sources[n]}\n  → {outputs.hypotheses[n]}\n  = {outputs.references[n][0]}" for n in spaced
+        )
+
+    def views(self, evaluation: Evaluation[Pairs, Translations]) -> list[View]:
+        outputs = evaluation.outputs
+        texts = outputs.sources, outputs.hypotheses, outputs.references
+        return [
+            *metrics_by_length(*texts, outputs.scoring),
+            *(alignment.chart("Attention while translating") for alignment in outputs.alignments),
+            *sentence_tables(*texts),
+        ]
