@@ -66,7 +66,7 @@ UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errn
 
 
 class WriteError(SeriatimError, OSError):
-    """A file could not be written; `errno`, `strerror` and `filename` are those of the system's error."""
+    """A file could not be written; `errno`, `strerror` and `filename` come from the system's error."""
 
     def __init__(self, error: OSError, path: Path) -> None:
         code, cause, remedy = WRITE_ERRORS[error.errno or errno.EIO]
@@ -76,7 +76,7 @@ class WriteError(SeriatimError, OSError):
 
 @contextlib.contextmanager
 def write_errors(path: str | Path) -> Iterator[None]:
-    """Raises the system's errors of writing `path` as `WriteError`; those of other files are raised as they are."""
+    """Converts the system's errors of writing `path` to `WriteError`; errors of other files are raised unchanged."""
     try:
         yield
     except OSError as error:

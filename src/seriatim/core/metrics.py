@@ -61,7 +61,7 @@ class MetricValues(dict[str, float]):
 
     Args:
         values: The metrics.
-        signatures: How those that depend on it were computed, such as BLEU.
+        signatures: How metrics with several definitions, such as BLEU, were computed.
         examples: What each example contributes.
     """
 

@@ -111,7 +111,7 @@ class RunFolder:
         return self.read_json("capabilities.json", {})
 
     def history(self, event: str = "") -> list[Json]:
-        """Returns the events of training in order, all or those of a name such as "stepped" or "evaluated"."""
+        """Returns the events of training in order: all, or the events of one name such as "stepped" or "evaluated"."""
         records, _ = read_json_lines(self.path / "metrics.jsonl")
         return [record for record in records if not event or record.get("event") == event]
 

@@ -1,6 +1,6 @@
 """`RunSummary`: summary.json as a checked value, which reports, lists and comparisons read.
 
-The keys are those of format 1; a key of a later version is kept. Every key may be missing, because a summary is written
+The keys belong to format 1; a key of a later version is kept. Every key may be missing, because a summary is written
 when a training starts and again when it has ended, and because an imported model was never trained.
 """
 

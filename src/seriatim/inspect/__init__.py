@@ -108,7 +108,7 @@ class Inspector:
         return view, fitting if info.several else fitting[0]
 
     def _missing(self, name: str) -> str:
-        """Returns why a view cannot be shown, "" if it can; of several models those that have it are shown."""
+        """Returns why a view cannot be shown, "" if it can; models without the view are left out."""
         from .views import load_view
 
         if not VIEWS[name].several and len(self.subjects) > 1:

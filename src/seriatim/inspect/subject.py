@@ -46,7 +46,7 @@ class InspectedInput:
     """One sequence as a network reads it, or two.
 
     Args:
-        batch: One item; its inputs are those of the network, of a fresh network vectors for the backbone.
+        batch: One item; its inputs are inputs of the network, or vectors for the backbone of a fresh network.
         sequences: Axis → the name of each element that is read; that of the encoder comes first.
         predicted: The target of a decoder at each element.
         encoded: The items that this one is from; None for a fresh network.
@@ -191,7 +191,7 @@ class Subject:
             return settings.build(settings.input_width(tied=True), length).eval()
 
     def untrained_network(self, seed: int | None = None) -> Any:
-        """Returns the network of a trained model with the weights it had before training, or with those of a seed."""
+        """Returns the network of a trained model with its initial weights, or with the initial weights of a seed."""
         task = self.predictor.task
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(task.config.seed if seed is None else seed, "init"))

@@ -57,7 +57,7 @@ def attention_pool(scores: Tensor, value: Tensor, mask: Tensor | None = None) ->
 
 
 def pooling_weights(scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Returns the softmax of scores (…,T,S), of which some or all may be −∞: keys that a kernel does not reach."""
+    """Returns the softmax of scores (…,T,S), some or all of them −∞: keys that a kernel does not reach."""
     finite = scores > -math.inf
     return masked_softmax(scores, finite if mask is None else finite & mask)
 

@@ -4,7 +4,7 @@
 
 A row of weights sums to one over the elements that may be attended to, and is zero on padding and, in a causal model,
 on later elements. An encoder–decoder has three parts: encoder and decoder attend to their own sequence, and the decoder
-(`cross`) to the source. With `generate` the model continues the text, and the weights are those of each step.
+(`cross`) to the source. With `generate` the model continues the text, with the weights of each step.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class ImageFacts:
 
 
 def attention_arrays(subject: Subject, request: Request[Attention]) -> Arrays[ImageFacts | None]:
-    """Returns the weights (L,H,T,S) of the chosen layers and heads, or those of words over an image."""
+    """Returns the weights (L,H,T,S) of the chosen layers and heads, or of words over an image."""
     o = request.options
     if attends_to_image(subject) and o.layer is o.head is o.part is o.generate is None:
         return image_attention_arrays(subject, subject.read(*request.texts, target=o.target, example=o.example))

@@ -33,7 +33,7 @@ from . import Request, implement
 from .attention import attention_parts, choose_part
 
 MAX_ELEMENTS = 40  # of a sentence; the steps of a longer one cannot be read
-MAX_WRITTEN = 10  # elements up to which numbers are written into the cells
+MAX_WRITTEN = 10  # elements; with more, cells have no numbers
 CLASSIC_WORDS = ("Thinking", "Machines")
 CLASSIC_SIZE = 64
 

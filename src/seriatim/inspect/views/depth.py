@@ -224,7 +224,7 @@ def layer_gradients(network: Any, x: Tensor, loss: Loss) -> tuple[list[Tensor], 
 
 
 def main_convolutions(resnet: ResNet) -> list[Convolution]:
-    """Returns the convolutions between image and output, without those of skip connections."""
+    """Returns the convolutions between image and output, except in skip connections."""
     blocks: Any = resnet.blocks
     inner = [part.convolution for block in blocks for part in (block.first, block.second)]
     return [resnet.stem.convolution, *inner]

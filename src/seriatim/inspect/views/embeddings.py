@@ -23,7 +23,7 @@ from ..subject import Subject
 from . import Reasons, Request, implement
 
 SPECIAL = re.compile(r"<.+>|\[.+\]")  # <eos>, [CLS], [unused7], <0x0A>
-FEW_TOKENS, NEIGHBORS = 12, 6  # so few tokens are drawn among so many neighbors of each
+FEW_TOKENS, NEIGHBORS = 12, 6  # up to FEW_TOKENS tokens are drawn with NEIGHBORS neighbors each
 OF_TEXT, NEAREST = "of the text", "nearest to them"
 MAX_CELLS = 30  # occurrences of a word whose cosines are drawn
 SHORT_CONTEXT = 8  # characters beside a word in labels

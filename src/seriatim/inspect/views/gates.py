@@ -45,7 +45,7 @@ class Layer:
     name: str  # "encoder, layer 0, backward"
     elements: list[str]
     first_sequence: bool  # whether it reads the first sequence, not the target
-    bounded: bool  # whether states are between −1 and 1, not those of a relu
+    bounded: bool  # whether states are between −1 and 1: not after a relu
     parts: dict[str, np.ndarray]
 
     def array_name(self, part: str) -> str:
@@ -163,7 +163,7 @@ implement(Gates, gate_arrays, gate_charts, {"has no recurrent layers": lacks_rec
 
 
 def read_layers(trace: Mapping[str, Tensor], reading: InspectedInput) -> list[Layer]:
-    """Returns the recurrent layers of a trace, those of an encoder before those of its decoder."""
+    """Returns the recurrent layers of a trace, the encoder's before the decoder's."""
     grouped: dict[tuple[bool, int, str], dict[str, np.ndarray]] = {}
     names: dict[tuple[bool, int, str], TraceName] = {}
     for name, values in trace.items():
@@ -226,7 +226,7 @@ def layer_charts(layer: Layer, tokens: list[str], label: str) -> list[View]:
 
 
 def unit_maps(layer: Layer, tokens: list[str], where: str) -> list[View]:
-    """Returns heatmaps with units as rows, those that keep most first; of many units evenly spaced ones."""
+    """Returns heatmaps with units as rows, sorted by how much they keep; of many units evenly spaced ones."""
     ranked = layer.parts[layer.keeping] if layer.keeping else np.abs(layer.parts["hidden"])
     order = np.argsort(-ranked.mean(axis=0), kind="stable")
     units = order[np.unique(np.linspace(0, len(order) - 1, MAX_UNITS).round().astype(int))]

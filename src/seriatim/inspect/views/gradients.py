@@ -67,7 +67,7 @@ class Reach:
 
     @property
     def distance(self) -> int:
-        """The largest distance from which any gradient arrives."""
+        """The largest distance with a gradient."""
         return int(np.flatnonzero(self.norms > SMALLEST).max(initial=0))
 
     @property
@@ -310,7 +310,7 @@ def gradient_norms(network: Any, inputs: Any, targets: Tensor | None = None) -> 
 
 
 def reach_chart(reaches: Sequence[Reach], radius: float | None = None) -> Lines:
-    """Returns the curves; with a radius those of the classical comparison."""
+    """Returns the curves; with a radius, of the classical comparison."""
     before = any(reach.before for reach in reaches)
     note = "solid: after training; dashed: before it" if before else "before training, as initialized for training"
     if radius is not None:

@@ -97,7 +97,7 @@ def activation_arrays(subject: Subject, request: Request[Activations]) -> Arrays
 
 
 def layer_outputs(trace: Mapping[str, Tensor], reading: InspectedInput) -> list[tuple[LayerFacts, NamedArray]]:
-    """Returns the layers and their outputs from the first to the last, those of an encoder before its decoder."""
+    """Returns the layers and their outputs from the first to the last, an encoder before its decoder."""
     outputs = []
     for name, value in trace.items():
         parsed = TraceName.parse(name)
@@ -306,7 +306,7 @@ def layer_scores(subject: Subject, reading: InspectedInput, readout: TokenReadou
 def first_layers(
     layers: list[str], elements: list[str], tokens: list[list[str]], likely: np.ndarray, true: np.ndarray
 ) -> Table:
-    """Returns the prediction at each element, and the layer from which on it stays the same."""
+    """Returns the prediction at each element, and the first layer from which it stays the same."""
     rows = []
     for n, name in enumerate(elements[:MAX_ROWS]):
         column = [line[n] for line in tokens]

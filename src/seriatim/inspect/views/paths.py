@@ -36,7 +36,7 @@ from . import Request, implement
 from .depth import IMAGES, LABELS, SHAPE, Loss, make_classifier, parse_layers
 
 LAYERS = (20,)
-DELETED_IMAGES = 512  # of a trained model, over which deletions are judged
+DELETED_IMAGES = 512  # of a trained model, for the loss after a deletion
 
 
 @dataclass(frozen=True)

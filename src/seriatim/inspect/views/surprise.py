@@ -48,7 +48,7 @@ class SurpriseFacts:
         characters: The number of characters of the text.
         contexts: The text before each of the most surprising tokens, by position.
         position: Where the likeliest tokens are shown, None if they are not.
-        actual: The rank of the actual token among those that are shown there.
+        actual: The rank of the actual token among the tokens shown there.
     """
 
     tokens: list[str]

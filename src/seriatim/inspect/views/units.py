@@ -31,7 +31,7 @@ OWN_TOKENS = 4_000  # of the run's own text
 MIN_TOKENS = 50  # below, a correlation means nothing
 MIN_NETWORKS, MAX_NETWORKS = 3, 24  # without training, for comparison …
 COMPARED_UNITS = 600  # … so that they have this many units together: the best of few units is a matter of luck
-MARGIN = 0.1  # by which a unit must exceed the best unit without training
+MARGIN = 0.1  # lead of a unit over the best unit without training
 CONFIDENCE = 0.99  # share of the shifted signals that a unit must exceed
 MIN_SHIFT = 20  # a signal is shifted by at least 1/MIN_SHIFT of the text
 MAX_STRIP = 300  # tokens that are drawn
@@ -170,7 +170,7 @@ class BestUnit:
 
 @dataclass(frozen=True)
 class UnitFacts:
-    """The best unit of each signal, and those of them that are drawn over the text."""
+    """The best unit of each signal, and the ones that are drawn over the text."""
 
     best: list[BestUnit]
     drawn: list[BestUnit]

@@ -42,7 +42,7 @@ MAX_WIDTH, MAX_STEPS = 16, 64  # larger ones cannot be read
 MAX_WRITTEN = 10  # steps; with more, the cells of a heatmap have no numbers
 INPUT_SCALE = 0.2  # small inputs, so that φ is not flat from the first step on
 PANELS_PER_ROW = 8
-MAX_NUMBERS = 64  # numbers of all states up to which every number is listed
+MAX_NUMBERS = 64  # numbers of all states; with more, not every number is listed
 
 
 @dataclass(frozen=True)
