@@ -165,9 +165,9 @@ def evenly_spaced(count: int, most: int) -> np.ndarray:
 
 # Texts from data
 
-# Control characters would vanish or break a page: those of ASCII become their symbols in Unicode. What no UTF-8 file can
-# hold (lone surrogates), no page may (C1, non-characters), or what reorders the text beside it (overrides and isolates
-# of direction) becomes the replacement character.
+# Control characters would vanish or break a page: those of ASCII become their symbols in Unicode. What no UTF-8 file
+# can hold (lone surrogates), no page may (C1, non-characters), or what reorders the text beside it (overrides and
+# isolates of direction) becomes the replacement character.
 CONTROLS = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {0x7F: "␡"}
 UNSAFE = re.compile("[\u0080-\u009f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
