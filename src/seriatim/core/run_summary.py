@@ -59,6 +59,10 @@ class Record(BaseModel):
         """Returns the values that were read or given, without the defaults of others."""
         return self.model_dump(exclude_unset=True)
 
+    def replace(self, **changes: Any) -> Self:
+        """Returns a copy with other values, which are checked."""
+        return self.model_validate(self.to_json() | changes)
+
 
 class DataSummary(Record):
     """What a run was trained on."""
@@ -89,7 +93,7 @@ class AverageSummary(Record):
     """What an average is made of: checkpoints of one run, or runs; of gradient-free models the weights of each."""
 
     run: str = ""
-    steps: list[Number] = Field(default_factory=list)
+    steps: list[int] = Field(default_factory=list)
     runs: list[str] = Field(default_factory=list)
     weights: list[Number] = Field(default_factory=list)
 
@@ -152,10 +156,6 @@ class RunSummary(Record):
             return cls.model_validate(dict(values))
         except ValidationError as error:
             raise damaged(file, _describe(error.errors(include_url=False)[0])) from None
-
-    def replace(self, **changes: Any) -> Self:
-        """Returns a copy with other values, which are checked."""
-        return self.model_validate(self.to_json() | changes)
 
 
 COSTS = (

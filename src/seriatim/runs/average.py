@@ -16,9 +16,9 @@ from torch import Tensor
 
 from .. import report
 from ..core.errors import Diagnostics, SeriatimError
-from ..core.files import Json, atomic_file, load_tensors, save_tensors
+from ..core.files import atomic_file, load_tensors, save_tensors
 from ..core.run_folder import FORMAT, fresh_folder, locked_folder
-from ..core.run_summary import RunSummary
+from ..core.run_summary import AverageSummary, RunSummary
 from ..nn.network import count_parameters, weights
 from ..tasks.processor import Stored
 from ..training.checkpoint import Checkpoints
@@ -68,7 +68,7 @@ def average(
             raise SeriatimError(error.code, error.cause, remedy) from None
     folder = fresh_folder("runs", f"{first.path.name}-average") if out is None else Path(out)
     weights: dict[str, Tensor]
-    origin: Json
+    origin: AverageSummary
     with locked_folder(folder):
         check_unused(folder)
         history: tuple[str, ...] = HISTORY_FILES
@@ -77,10 +77,10 @@ def average(
         elif len(opened) == 1:
             steps = checkpoint_steps(first, last)
             weights = mean_weights(checkpoint_weights(first, steps))
-            origin = {"run": str(first.path), "steps": steps}
+            origin = AverageSummary(run=str(first.path), steps=steps)
         elif last is None:
             weights = mean_weights(run_weights(opened))
-            origin = {"runs": [str(run.path) for run in opened]}
+            origin = AverageSummary(runs=[str(run.path) for run in opened])
         else:
             raise SeriatimError("average.last", "--last is for the checkpoints of one run", "name one run")
         copy_files(first.path, folder, shared_files(first.path))
@@ -134,7 +134,9 @@ def mean_weights(groups: Iterator[tuple[str, dict[str, Tensor]]]) -> dict[str, T
     }
 
 
-def interpolate(runs: Sequence[Run], data_dir: str | None, notify: Notify | None) -> tuple[dict[str, Tensor], Json]:
+def interpolate(
+    runs: Sequence[Run], data_dir: str | None, notify: Notify | None
+) -> tuple[dict[str, Tensor], AverageSummary]:
     """Returns the tensors of gradient-free models with weights that suit the validation split, and where they are from.
 
     The models may be trained on different data, with one tokenizer; the validation split is that of the first run.
@@ -156,7 +158,7 @@ def interpolate(runs: Sequence[Run], data_dir: str | None, notify: Notify | None
         names += parts if len(parts) == count else [str(run.path)] * count
     if notify is not None:
         notify("weights: " + ", ".join(f"{name} {share:.4f}" for name, share in zip(names, shares, strict=False)))
-    return weights(mixture), {"runs": names, "weights": shares}
+    return weights(mixture), AverageSummary(runs=names, weights=shares)
 
 
 def checkpoint_steps(run: Run, last: int | None) -> list[int]:
@@ -214,7 +216,9 @@ def shared_files(folder: Path) -> list[str]:
     return sorted(file.name for pattern in DATA_FILES for file in folder.glob(pattern))
 
 
-def summarize_average(run: Run, first: Run, origin: Json, data_dir: str | None, notify: Notify | None) -> None:
+def summarize_average(
+    run: Run, first: Run, origin: AverageSummary, data_dir: str | None, notify: Notify | None
+) -> None:
     """Evaluates the averaged weights on the data of the first run and writes the records of the new run.
 
     Args:
@@ -237,6 +241,5 @@ def summarize_average(run: Run, first: Run, origin: Json, data_dir: str | None, 
     outcome.started = Started(0, 0.0, step, count_parameters(network), flops, 1, task.unit)
     outcome.stopped = Stopped(step, seconds, "averaged", step, tokens)
     outcome.sample = task.sample(task.evaluate(network, task.sample_split(validation)))
-    session.teacher_summary = None if before.teacher is None else before.teacher.to_json()
-    session.averaged = origin
+    session.teacher_summary, session.averaged = before.teacher, origin
     session.summarize(prepared, outcome, network)

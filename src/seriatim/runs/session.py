@@ -20,7 +20,7 @@ from ..core.device import Ranks, flush_denormals, join_ranks, pick_device, retai
 from ..core.errors import Diagnostics, SeriatimError
 from ..core.files import Json, WriteError, load_tensors, remove_partial, save_tensors, to_json, write_json
 from ..core.run_folder import FORMAT, RunFolder, fresh_folder, locked_folder
-from ..core.run_summary import DataSummary, RunSummary
+from ..core.run_summary import AverageSummary, DataSummary, RunSummary, TeacherSummary
 from ..data.source import open_source
 from ..data.tokenizers import Tokenizer
 from ..nn.network import check_memory, count_parameters, load_weights, weights
@@ -127,8 +127,8 @@ class Session:
     callbacks: Iterable[Callback] = ()
     notify: Notify | None = None
     report: bool = True
-    teacher_summary: Json | None = None
-    averaged: Json | None = None
+    teacher_summary: TeacherSummary | None = None
+    averaged: AverageSummary | None = None
     trial: bool = False
     pause: tuple[float, str] | None = None
     shared: WeakSet[Session] | None = None
@@ -421,9 +421,9 @@ class Session:
             unlabeled = read_unlabeled(task, splits, source, self.diagnostics)
         self.teacher_summary = teacher.summary
         if unlabeled is not None:
-            self.teacher_summary = self.teacher_summary | {"unlabeled": unlabeled.fingerprint()}
+            self.teacher_summary = self.teacher_summary.replace(unlabeled=unlabeled.fingerprint())
         if resumed:
-            check_same_teacher(Run(self.folder).summary.get("teacher", {}), self.teacher_summary)
+            check_same_teacher(Run(self.folder).results.teacher or TeacherSummary(), self.teacher_summary)
         return make_distillation(task, splits, settings, teacher, device, notify, limit, unlabeled)
 
     def _fit_gradient_free(self, prepared: Prepared) -> None:

@@ -13,7 +13,7 @@ The similarity loss is a mean over pairs within a batch, so that it alone depend
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -23,7 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from ..core.errors import Diagnostics, SeriatimError
-from ..core.files import Json, sha256
+from ..core.files import sha256
+from ..core.run_summary import RunSummary, TeacherSummary
 from ..core.state import State
 from ..data.dataset import Dataset
 from ..data.source import Source
@@ -40,7 +41,6 @@ from .objective import B, Objective, TaskObjective
 
 Notify = Callable[[str], None]
 NOTE_SECONDS = 10.0  # between notes while a teacher predicts
-SUMMARY_KEYS = ("model", "parameters", "metrics")  # of a teacher's summary, kept in the student's run
 
 
 class TrainedRun(Protocol):
@@ -51,7 +51,7 @@ class TrainedRun(Protocol):
     @property
     def config(self) -> Config: ...
     @property
-    def summary(self) -> Json: ...
+    def results(self) -> RunSummary: ...
     @property
     def task(self) -> AnyTask: ...
     @property
@@ -82,10 +82,16 @@ class Teacher:
         self.run.__dict__.pop("network", None)
 
     @property
-    def summary(self) -> Json:
+    def summary(self) -> TeacherSummary:
         """What a student's run stores: where the teacher was, a hash of its weights, its metrics."""
-        known = {name: value for name, value in self.run.summary.items() if name in SUMMARY_KEYS}
-        return {"path": str(self.path), "fingerprint": sha256(self.path / "model.safetensors"), **known}
+        results = self.run.results
+        return TeacherSummary(
+            path=str(self.path),
+            fingerprint=sha256(self.path / "model.safetensors"),
+            model=results.model,
+            parameters=results.parameters,
+            metrics=results.metrics,
+        )
 
     def check_compatible(self, task: AnyTask, config: Config) -> None:
         """Raises SeriatimError unless teacher and student predict the same outputs for the same task."""
@@ -116,15 +122,15 @@ def overrides(task: AnyTask, hook: str) -> bool:
     return getattr(type(task), hook) is not getattr(Task, hook)
 
 
-def check_same_teacher(before: Mapping[str, object], now: Mapping[str, object]) -> None:
+def check_same_teacher(before: TeacherSummary, now: TeacherSummary) -> None:
     """Raises SeriatimError unless a resumed training has the teacher and the unlabeled examples it began with."""
-    causes = {
-        "fingerprint": f"{now['path']} has other weights than the teacher that this training began with",
-        "unlabeled": "the unlabeled examples differ from those at the start of this training",
-    }
-    for name, cause in causes.items():
-        if before.get(name) != now.get(name):
-            raise SeriatimError("distill.changed", cause, "restore it; a new path goes under distill in config.yaml")
+    if before.fingerprint != now.fingerprint:
+        cause = f"{now.path} has other weights than the teacher that this training began with"
+    elif before.unlabeled != now.unlabeled:
+        cause = "the unlabeled examples differ from those at the start of this training"
+    else:
+        return
+    raise SeriatimError("distill.changed", cause, "restore it; a new path goes under distill in config.yaml")
 
 
 @dataclass(frozen=True)
