@@ -19,10 +19,10 @@ from typer.main import get_command
 from seriatim import cli
 from seriatim._version import __version__
 from seriatim.cli import verbs
-from seriatim.cli.options import TASKS, TRAINING
-from seriatim.runs.capabilities import all_capabilities
+from seriatim.cli.options import TRAINING
+from seriatim.runs.capabilities import capability_to_json
 from seriatim.runs.configure import COLUMN_NAMES, SHORT_NAMES
-from seriatim.tasks import NAMES
+from seriatim.tasks import NAMES, load_spec
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "cli_options.json"
 
@@ -46,20 +46,21 @@ def options() -> dict[str, dict[str, list[str]]]:
     return commands
 
 
-def test_verbs_are_the_capabilities_of_the_classes() -> None:
-    """`python -m seriatim.runs.capabilities` writes the file anew."""
-    assert json.loads(verbs.FILE.read_text(encoding="utf-8")) == json.loads(json.dumps(all_capabilities()))
+def test_a_run_says_of_its_capabilities_what_the_task_declares() -> None:
+    """The command of a plug-in is made from the JSON in the run folder, others from the declaration."""
+    for capability in (one for name in NAMES for one in load_spec(name).capabilities):
+        values = json.loads(json.dumps(capability_to_json(capability)))
+        assert verbs.Verb.from_json(capability.name, values) == verbs.Verb.declared(capability)
 
 
 def test_every_capability_is_a_command() -> None:
     commands = {path[0] for path, _ in walk(get_command(cli.app)) if len(path) == 1}
-    assert {name for capabilities in all_capabilities().values() for name in capabilities} <= commands
+    assert {one.name for name in NAMES for one in load_spec(name).capabilities} <= commands
     assert {"predict", "train", "resume", "compare", "evaluate", "inspect", "doctor"} <= commands
 
 
-def test_names_of_tasks_and_short_options_agree() -> None:
+def test_names_of_short_options_agree() -> None:
     """The command line names them itself, because it must not import torch."""
-    assert TASKS == NAMES
     assert set(TRAINING) == {*SHORT_NAMES, *COLUMN_NAMES} - {"start"}
 
 

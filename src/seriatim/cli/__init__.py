@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import inspect
 import os
 import sys
 from pathlib import Path
@@ -50,6 +51,11 @@ class CommandGroup(typer.core.TyperGroup):
 
         return verb_command(cmd_name, [])
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Writes the help, which lists the commands without their options: making those would take most of the time."""
+        listing = CommandList(name=self.name, help=self.help, params=self.params, rich_help_panel=self.rich_help_panel)
+        super(CommandGroup, listing).format_help(ctx, formatter)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Finds the command of the first argument; the second one may be a run whose plug-in brings the verb."""
         name, *rest = args
@@ -61,6 +67,24 @@ class CommandGroup(typer.core.TyperGroup):
         if command is None:
             raise SeriatimError("usage", f'there is no command "{name}"', did_you_mean(name, self.list_commands(ctx)))
         return name, command, rest
+
+
+class CommandList(CommandGroup):
+    """The commands with their summary and panel only."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            from .options import USE
+            from .verbs import built_in_verbs
+
+            summary = built_in_verbs()[cmd_name].summary
+            return typer.core.TyperCommand(cmd_name, callback=None, help=summary, rich_help_panel=USE)
+        command = importlib.import_module(f".{COMMANDS[cmd_name]}", __name__).COMMANDS[cmd_name]
+        if len(command.registered_commands) > 1:
+            return super().get_command(ctx, cmd_name)
+        (info,) = command.registered_commands
+        text = info.help or inspect.getdoc(info.callback)
+        return typer.core.TyperCommand(cmd_name, callback=None, help=text, rich_help_panel=info.rich_help_panel)
 
 
 app = typer.Typer(

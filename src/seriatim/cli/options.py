@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ..core import registry
+from ..tasks import NAMES
 
 TRAIN, USE, UNDERSTAND, EXCHANGE, MACHINE = (
     "Train",
@@ -18,10 +19,6 @@ TRAIN, USE, UNDERSTAND, EXCHANGE, MACHINE = (
     "Exchange",
     "Machine",
 )  # panels of --help
-TASKS = (
-    "answer", "caption", "choose", "classify", "forecast", "language", "music", "pretrain", "regress", "tag",
-    "translate",
-)  # fmt: skip
 
 
 def model_names() -> list[str]:
@@ -32,7 +29,7 @@ def model_names() -> list[str]:
 Task = Annotated[
     str | None,
     typer.Argument(
-        help=f"The task: {', '.join(TASKS)}.", autocompletion=lambda: list(TASKS), show_default=False, metavar="TASK"
+        help=f"The task: {', '.join(NAMES)}.", autocompletion=lambda: list(NAMES), show_default=False, metavar="TASK"
     ),
 ]
 Data = Annotated[

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import inspect as python_inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,6 +15,7 @@ from ..core.metrics import describe_metric, main_metric, metric_label
 from ..core.run_folder import RunFolder, list_runs
 from ..core.text import format_amount, format_duration
 from ..inspect import VIEWS
+from ..tasks import NAMES, load_spec, names
 from . import options as o
 from .output import (
     format_exact,
@@ -222,29 +223,20 @@ def list_entries(
     json: o.Json = False,
 ) -> None:
     """List the models and tasks, with a line on each."""
+    tasks: Sequence[str] = NAMES
     if plugin:
         from ..runs.configure import add_plugins
 
         add_plugins(plugin)
+        tasks = names()
     models = {name: registry.models.summary(name) for name in registry.models.names()}
-    lists = {"models": models, "tasks": task_summaries()}
+    lists = {"models": models, "tasks": {name: load_spec(name).summary for name in tasks}}
     entries = {kind: summaries for kind, summaries in lists.items() if what in ("all", kind)}
     if json:
         print_json(entries)
         return
     for kind, summaries in entries.items():
         print_table([kind, ""], sorted(summaries.items()), left=2)
-
-
-def task_summaries() -> dict[str, str]:
-    """Returns the first line of the docstring of each task's module, which is not imported."""
-    folder = Path(__file__).parents[1] / "tasks"
-    summaries = {}
-    for name in o.TASKS:
-        source = folder / name / "task.py"
-        text = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
-        summaries[name] = text.partition("\n")[0].rstrip(".")
-    return summaries
 
 
 COMMANDS = {

@@ -1,27 +1,28 @@
 """Commands that use a run, made from the capabilities of predictors.
 
-The declarations are read from JSON, so that --help needs no torch: `verbs.json` has those of the built-in tasks
-(written by `python -m seriatim.runs.capabilities`, compared with the classes by a test), RUN/capabilities.json those
-of a run, plug-ins included. `predict` is the main capability of any run.
+Those of the built-in tasks are declared without torch (`tasks/NAME/spec.py`); RUN/capabilities.json has those of a run,
+plug-ins included. `predict` is the main capability of any run.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 import typer.main
+from pydantic.fields import FieldInfo
 
 from ..core.run_folder import RunFolder
+from ..tasks import NAMES, load_spec
+from ..tasks.capability import Capability
 from . import options as o
 
-FILE = Path(__file__).with_name("verbs.json")
 TYPES: dict[str, type] = {"integer": int, "number": float, "boolean": bool, "string": str, "array": list[str]}
 
 Inputs = Annotated[
@@ -56,21 +57,45 @@ class Verb:
     name: str
     summary: str
     roles: tuple[str, ...]  # required inputs
-    outputs: dict[str, str]  # column → kind
+    outputs: tuple[str, ...]  # columns
     options: dict[str, Option]
 
     @classmethod
+    def declared(cls, capability: Capability) -> Verb:
+        """Returns the verb of a declaration."""
+        roles = tuple(field.role for field in capability.inputs.fields if field.required)
+        options = {
+            name: Option(name, option_type(field.annotation), default_of(field), field.description or "")
+            for name, field in capability.options.model_fields.items()
+        }
+        return cls(capability.name, capability.summary, roles, tuple(capability.outputs), options)
+
+    @classmethod
     def from_json(cls, name: str, values: dict[str, Any]) -> Verb:
-        """Returns the verb of a declaration in verbs.json or capabilities.json."""
+        """Returns the verb of a declaration in capabilities.json."""
         options = {key: read_option(key, schema) for key, schema in values["options"].items()}
         roles = tuple(field["role"] for field in values["inputs"] if field["required"])
-        return cls(name, values["summary"], roles, values["outputs"], options)
+        return cls(name, values["summary"], roles, tuple(values["outputs"]), options)
 
     def merge(self, other: Verb) -> Verb:
         """Returns the verb of two tasks that both have it, with the options of both; a run refuses what it lacks."""
         roles = (*self.roles, *(role for role in other.roles if role not in self.roles))
         simpler = min((self, other), key=lambda verb: len(verb.roles))
         return Verb(self.name, simpler.summary, roles, simpler.outputs, {**other.options, **self.options})
+
+
+def default_of(field: FieldInfo) -> object:
+    """Returns the default of a field; None if it has none, or one that is made for each instance."""
+    return None if field.is_required() or field.default_factory is not None else field.default
+
+
+def option_type(annotation: Any) -> Any:
+    """Returns the type of an option on the command line, from that of its field; of several types the first."""
+    variants = [variant for variant in get_args(annotation) if variant is not NoneType]
+    kind = variants[0] if NoneType in get_args(annotation) else annotation
+    if get_origin(kind) is Literal:
+        return kind
+    return list[str] if get_origin(kind) in (list, tuple) else kind if kind in (bool, int, float) else str
 
 
 def read_option(name: str, schema: dict[str, Any]) -> Option:
@@ -83,18 +108,14 @@ def read_option(name: str, schema: dict[str, Any]) -> Option:
 
 @cache
 def built_in_verbs() -> dict[str, Verb]:
-    """Returns the verbs of all built-in tasks, from verbs.json."""
+    """Returns the verbs of all built-in tasks."""
     verbs: dict[str, Verb] = {}
-    predict = Verb(
-        "predict", "Run the main capability of a run, whatever its task.", ("input",), {"prediction": ""}, {}
-    )
-    for capabilities in json.loads(FILE.read_text(encoding="utf-8")).values():
-        for name, values in capabilities.items():
-            verb = Verb.from_json(name, values)
-            verbs[name] = verbs[name].merge(verb) if name in verbs else verb
-        if capabilities:
-            first = Verb.from_json(*next(iter(capabilities.items())))
-            predict = Verb(predict.name, predict.summary, ("input",), predict.outputs, predict.options | first.options)
+    predict = Verb("predict", "Run the main capability of a run, whatever its task.", ("input",), ("prediction",), {})
+    for name in NAMES:
+        declared = [Verb.declared(capability) for capability in load_spec(name).capabilities]
+        for verb in declared:
+            verbs[verb.name] = verbs[verb.name].merge(verb) if verb.name in verbs else verb
+        predict = replace(predict, options=predict.options | declared[0].options)
     return {"predict": predict, **verbs}
 
 
@@ -109,7 +130,7 @@ def verb_command(name: str, arguments: Sequence[str]) -> Any:
 
 def make_command(verb: Verb) -> typer.Typer:
     """Returns the command of a verb: RUN, inputs, the common options, and its own."""
-    out = OUT_VECTORS if next(iter(verb.outputs)) == "vector" else OUT
+    out = OUT_VECTORS if verb.outputs[0] == "vector" else OUT
     common: dict[str, tuple[object, object]] = {
         "run": (o.RunPath, inspect.Parameter.empty),
         "inputs": (Inputs, None),

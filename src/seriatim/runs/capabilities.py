@@ -1,19 +1,10 @@
-"""Capabilities as JSON, so that a command line or a form knows them without importing torch.
-
-A capability is declared once, on the predictor's class (`@capability`). From there it goes to two files:
-
-    cli/verbs.json               of all built-in tasks; `python -m seriatim.runs.capabilities` writes it anew
-    RUN/capabilities.json        of the run's own task, plug-ins included; written when training starts
-"""
+"""Capabilities as JSON, for RUN/capabilities.json: a command line or a form reads it without importing torch."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 
 from ..core.files import Json
-from ..tasks import NAMES, load
 from ..tasks.base import AnyTask
 from ..tasks.capability import Capability
 from ..tasks.old import Bridge
@@ -62,13 +53,3 @@ def predictor_capabilities(task: AnyTask) -> Json:
     else:
         capabilities = task.predictor_type.describe(task)
     return {name: capability_to_json(capability) for name, capability in capabilities.items()}
-
-
-def all_capabilities() -> Json:
-    """Returns the JSON of the capabilities of all built-in tasks, by task: the contents of verbs.json."""
-    return {name: task_capabilities(load(name)) for name in NAMES}
-
-
-if __name__ == "__main__":
-    VERBS = Path(__file__).parents[1] / "cli" / "verbs.json"
-    VERBS.write_text(json.dumps(all_capabilities(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
