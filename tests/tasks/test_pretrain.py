@@ -19,11 +19,14 @@ from seriatim.core.errors import SeriatimError
 from seriatim.data import bulk
 from seriatim.data.disk import TextValues
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
-from seriatim.tasks.base import DataSettings, TaskConfig
+from seriatim.tasks import reading
+from seriatim.tasks.base import DataSettings, Splits, TaskConfig
 from seriatim.tasks.pretrain.masking import Masking
-from seriatim.tasks.pretrain.processor import EncodedDocuments, Passages
+from seriatim.tasks.pretrain.processor import EncodedDocuments, EncodedPassages, Passages
 from seriatim.tasks.pretrain.task import FillMaskPredictor, PretrainProcessor, PretrainSettings, PretrainTask
 from seriatim.tasks.processor import from_dict
+from seriatim.tasks.reading import Layout
+from seriatim.training.objective import TaskObjective
 
 TEXT = "the old new cat dog saw bit hat man ran far near a house was big small red"
 WORDS = TEXT.split()
@@ -191,12 +194,16 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def prepare(library: Path, model: dict[str, Any] | None = None, **settings: Any) -> PretrainTask:
+def prepare(
+    library: Path, model: dict[str, Any] | None = None, **settings: Any
+) -> tuple[PretrainTask, Splits[EncodedPassages], TaskObjective]:
     model = TINY if model is None else model
     task = PretrainSettings(**({"context_length": 32} | settings))
     settings_type = registry.models.load(model["name"]).Settings
     data = DataSettings(source=str(library))
-    return PretrainTask.prepare(TaskConfig(task=task, data=data, model=settings_type(**model)))
+    config = TaskConfig(task=task, data=data, model=settings_type(**model))
+    prepared, splits = reading.prepare(PretrainTask, config)
+    return prepared, splits, TaskObjective.of(prepared, splits)
 
 
 def bert_for_pretraining(network: Any) -> Any:
@@ -247,9 +254,9 @@ def bert_for_pretraining(network: Any) -> Any:
 
 
 def test_loss_and_gradients_are_those_of_bert_for_pretraining(library: Path) -> None:
-    task = prepare(library)
-    network = task.build().eval()
-    batch = task.batch(3, 0, 6, 6)
+    task, splits, objective = prepare(library)
+    network = task.build(splits.train).eval()
+    batch = objective.batch(3, 0, 6, 6)
     loss = task.loss(task.forward(network, batch), batch)
     (loss / batch.count).backward()
     theirs = bert_for_pretraining(network)
@@ -278,12 +285,12 @@ def test_loss_and_gradients_are_those_of_bert_for_pretraining(library: Path) -> 
 @pytest.mark.parametrize("settings", [{}, {"whole_word": True}, {"next": False}, {"masked": False}])
 def test_dividing_a_step_changes_nothing(library: Path, settings: dict[str, Any]) -> None:
     """Gradients of a global batch at once, and in parts with different numbers of masked tokens."""
-    task = prepare(library, **settings)
-    network = task.build().double().eval()
+    task, splits, objective = prepare(library, **settings)
+    network = task.build(splits.train).double().eval()
 
     def gradients(bounds: list[int]) -> list[torch.Tensor]:
         network.zero_grad()
-        batches = [task.batch(5, first, last, 12) for first, last in pairwise(bounds)]
+        batches = [objective.batch(5, first, last, 12) for first, last in pairwise(bounds)]
         count = sum(batch.count for batch in batches)
         for batch in batches:
             (task.loss(task.forward(network, batch), batch) / count).backward()
@@ -300,20 +307,20 @@ def test_dividing_a_step_changes_nothing(library: Path, settings: dict[str, Any]
     [({}, 4.822848469922037), ({"whole_word": True, "next": False}, 4.08863451688186)],
 )
 def test_training_gives_the_recorded_losses(library: Path, settings: dict[str, Any], loss: float) -> None:
-    task = prepare(library, **settings)
-    network = task.build().train()
+    task, splits, objective = prepare(library, **settings)
+    network = task.build(splits.train).train()
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     for step in range(4):
-        batch = task.batch(step, 0, 6, 6)
+        batch = objective.batch(step, 0, 6, 6)
         optimizer.zero_grad()
         (task.loss(task.forward(network, batch), batch) / batch.count).backward()
         optimizer.step()
-    assert task.evaluate(network, "validation")["loss"] == pytest.approx(loss, rel=1e-5)
+    assert task.evaluate(network, splits["validation"]).metrics["loss"] == pytest.approx(loss, rel=1e-5)
 
 
 def test_a_teacher_teaches_both(library: Path) -> None:
-    task = prepare(library)
-    network, batch = task.build().eval(), task.batch(0, 0, 6, 6)
+    task, splits, objective = prepare(library)
+    network, batch = task.build(splits.train).eval(), objective.batch(0, 0, 6, 6)
     output = task.forward(network, batch)
     assert output.features is not None
     assert len(output.features) == batch.count
@@ -325,32 +332,33 @@ def test_a_teacher_teaches_both(library: Path) -> None:
     distance = task.distillation_loss(output, replace(output, scores=other), 2.0)
     torch.testing.assert_close(distance, expected, rtol=1e-3, atol=1e-4)
     assert task.teacher_mismatches(task.predictor(network)) == []
-    single = prepare(library, next=False)
-    assert task.teacher_mismatches(single.predictor(single.build())) == ["it was not trained for pairs"]
+    single, parts, _ = prepare(library, next=False)
+    assert task.teacher_mismatches(single.predictor(single.build(parts.train))) == ["it was not trained for pairs"]
 
 
 def test_metrics_are_means_of_fixed_draws(library: Path) -> None:
-    task = prepare(library)
-    network = task.build()
-    metrics = task.evaluate(network, "train")
+    task, splits, _ = prepare(library)
+    network = task.build(splits.train)
+    metrics = task.evaluate(network, splits.train).metrics
     assert math.isclose(metrics["loss"], metrics["masked_loss"] + metrics["next_loss"])
     assert math.isclose(metrics["masked_perplexity"], math.exp(metrics["masked_loss"]))
-    assert prepare(library).evaluate(network.train(), "train") == metrics
+    again, parts, _ = prepare(library)
+    assert again.evaluate(network.train(), parts.train).metrics == metrics
     # During training fewer spans are evaluated: they are drawn as among all.
-    spans, some = task.evaluated_spans("train"), task.evaluated_spans("train", 1_000)
+    spans, some = splits.train.items.numbers, task.sample_split(splits.train, 4_000).items.numbers
     assert 0 < len(some) < len(spans)
-    whole = [row for rows in task.draw_evaluated("train", spans) for row in rows.inputs.tolist()]
-    few = [row for rows in task.draw_evaluated("train", some) for row in rows.inputs.tolist()]
+    whole = [row for rows in task.draw_evaluated(splits.train, spans) for row in rows.inputs.tolist()]
+    few = [row for rows in task.draw_evaluated(splits.train, some) for row in rows.inputs.tolist()]
     without_padding = [[token for token in row if token] for row in (*few, *(whole[span] for span in some))]
     assert without_padding[: len(few)] == without_padding[len(few) :]
 
 
 def test_the_baseline_is_the_entropy_of_single_tokens(library: Path) -> None:
-    task = prepare(library)
-    (metrics,) = task.baselines("test").values()
-    counts = Counter(task.encoded["train"].passages.tokens.tolist())
+    task, splits, _ = prepare(library)
+    (metrics,) = task.baselines(splits, ["test"])["test"].values()
+    counts = Counter(splits.train.items.passages.tokens.tolist())
     total = sum(counts.values()) + 0.5 * task.processor.tokenizer.vocab_size
-    drawn = list(task.draw_evaluated("test", task.evaluated_spans("test")))
+    drawn = list(task.draw_evaluated(splits["test"], splits["test"].items.numbers))
     masked = [token for rows in drawn for token in rows.tokens[rows.selected].tolist()]
     expected = -sum(math.log((counts[token] + 0.5) / total) for token in masked) / len(masked)
     assert math.isclose(metrics["masked_loss"], expected)
@@ -359,18 +367,18 @@ def test_the_baseline_is_the_entropy_of_single_tokens(library: Path) -> None:
 
 
 def test_masks_are_drawn_anew_in_every_epoch(library: Path) -> None:
-    task = prepare(library)
-    rows = len(task.encoded["train"]) // 2 * 2
-    inputs = [set(map(tuple, task.batch(step, 0, rows, rows).inputs.tolist())) for step in (0, 1)]
+    _, splits, objective = prepare(library)
+    rows = len(splits.train.items) // 2 * 2
+    inputs = [set(map(tuple, objective.batch(step, 0, rows, rows).inputs.tolist())) for step in (0, 1)]
     assert len(inputs[0] & inputs[1]) < rows / 10
 
 
 def test_pairs_may_come_first(library: Path) -> None:
-    task = prepare(library, pairs_first=2)
-    masked = [len(task.batch(step, 0, 4, 4).targets["positions"]) > 0 for step in range(4)]
+    task, splits, objective = prepare(library, pairs_first=2)
+    masked = [len(objective.batch(step, 0, 4, 4).targets["positions"]) > 0 for step in range(4)]
     assert masked == [False, False, True, True]
-    batch = task.batch(0, 0, 4, 4)
-    output = task.forward(task.build(), batch)
+    batch = objective.batch(0, 0, 4, 4)
+    output = task.forward(task.build(splits.train), batch)
     expected = torch.nn.functional.cross_entropy(output.scores.next, batch.targets["unrelated"], reduction="sum")
     assert task.loss(output, batch).item() == expected.item()
     assert batch.count == 4
@@ -403,8 +411,12 @@ def test_pairs_first_is_limited(values: dict[str, Any], settings: dict[str, Any]
     ],
 )
 def test_contradictions_are_refused(library: Path, model: dict[str, Any], settings: dict[str, Any], code: str) -> None:
+    def build() -> None:
+        task, splits, _ = prepare(library, model, **settings)
+        task.build(splits.train)
+
     with pytest.raises(SeriatimError) as caught:
-        prepare(library, model, **settings).build()
+        build()
     assert caught.value.code == code
 
 
@@ -416,23 +428,24 @@ def test_a_vocabulary_size_alone_keeps_the_tokenizer_of_bert() -> None:
 def test_documents_on_disk_are_those_in_memory(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "library.txt"
     source.write_text(library.read_text() + "\n\n" + "The end\nof it .\n" * 30)
-    memory = prepare(source)
+    task, splits, objective = prepare(source)
     options = DataSettings.read_options
     monkeypatch.setattr(DataSettings, "read_options", lambda self: replace(options(self), memory_limit=100))
     monkeypatch.setattr(bulk, "BLOCK_BYTES", 2_000)
     for _ in range(2):  # written, then from the cache
-        disk = PretrainTask.prepare(memory.config, processor=memory.processor)
-        assert isinstance(disk.datasets["train"]["text"], TextValues)
-        assert isinstance(disk.encoded["train"].passages.tokens, np.memmap)
-        for split in memory.encoded:
-            own, other = memory.encoded[split].passages, disk.encoded[split].passages
+        again, disk = reading.prepare(PretrainTask, task.config, processor=task.processor)
+        assert isinstance(disk.train.rows["text"], TextValues)
+        assert isinstance(disk.train.items.passages.tokens, np.memmap)
+        for name in splits:
+            own, other = splits[name].items.passages, disk[name].items.passages
             np.testing.assert_array_equal(own.tokens, other.tokens)
             np.testing.assert_array_equal(own.first, other.first)
-        assert torch.equal(memory.batch(1, 0, 4, 4).inputs, disk.batch(1, 0, 4, 4).inputs)
+        batches = (made.batch(1, 0, 4, 4).inputs for made in (objective, TaskObjective.of(again, disk)))
+        assert torch.equal(*batches)
 
 
 def test_the_processor_is_stored(library: Path, tmp_path: Path) -> None:
-    task = prepare(library)
+    task, _, _ = prepare(library)
     values, tokenizers = task.processor.to_dict()
     for name, tokenizer in tokenizers.items():
         tokenizer.save(tmp_path / name)
@@ -442,19 +455,19 @@ def test_the_processor_is_stored(library: Path, tmp_path: Path) -> None:
 
 
 def test_views_count_every_masked_token(library: Path) -> None:
-    task = prepare(library)
-    predictor = task.predictor(task.build())
-    views = {view.title: view for view in task.views(predictor, "train")}
-    tokens = task.evaluate(predictor.network, "train")["tokens"]
+    task, splits, _ = prepare(library)
+    evaluation = task.evaluate(task.build(splits.train), splits.train)
+    views: dict[str, Any] = {view.title: view for view in task.views(evaluation)}
+    tokens = evaluation.metrics["tokens"]
     for title in (
         "Masked tokens by frequency",
         "Masked tokens by kind",
         "Masked tokens by what the model read instead",
     ):
         assert sum(row[-1] for row in views[title].rows) == tokens
-    assert np.sum(views["Does the second passage follow?"].counts) == len(task.encoded["train"])
+    assert np.sum(views["Does the second passage follow?"].counts) == len(splits.train.items)
     assert len(views["Filled masks"].rows) == 10
-    assert task.sample(predictor.network).count("[") >= 3
+    assert task.sample(evaluation).count("[") >= 3
 
 
 # Filled masks
@@ -469,15 +482,16 @@ def predictor(tmp_path_factory: pytest.TempPathFactory) -> FillMaskPredictor:
     random = np.random.default_rng(0)
     (folder / "text.txt").write_text("\n\n".join("\n".join(random.choice(lines, 4)) for _ in range(200)))
     model = {"name": "gru", "width": 32, "bidirectional": True}
-    task = prepare(folder / "text.txt", model, context_length=20)
-    network = task.build().train()
+    task, splits, objective = prepare(folder / "text.txt", model, context_length=20)
+    network = task.build(splits.train).train()
     optimizer = torch.optim.AdamW(network.parameters(), lr=0.01)
     for step in range(150):
-        batch = task.batch(step, 0, 16, 16)
+        batch = objective.batch(step, 0, 16, 16)
         optimizer.zero_grad()
         (task.loss(task.forward(network, batch), batch) / batch.count).backward()
         optimizer.step()
-    metrics, (baseline,) = task.evaluate(network, "test"), task.baselines("test").values()
+    metrics = task.evaluate(network, splits["test"]).metrics
+    (baseline,) = task.baselines(splits, ["test"])["test"].values()
     assert metrics["masked_loss"] < 0.5 * baseline["masked_loss"]
     filler = task.predictor(network)
     assert isinstance(filler, FillMaskPredictor)
@@ -505,7 +519,7 @@ def test_two_texts_are_judged(predictor: FillMaskPredictor, tmp_path: Path) -> N
     assert 0 < record["follows"] < 1
     assert record["text"] == [pair[0], pair[1].replace("[MASK]", "italy")]
     (tmp_path / "new.csv").write_text("text\nThe capital of [MASK] is Rome .\n[MASK] capital\n")
-    records = predictor.call("fill", str(tmp_path / "new.csv"))
+    records = predictor.call("fill", tmp_path / "new.csv")
     assert [record["text"] for record in records] == ["The capital of italy is Rome .", "the capital"]
     assert "follows" not in records[0]
 
@@ -532,7 +546,7 @@ def test_an_encoder_without_heads_only_embeds(tokenizer: Tokenizer) -> None:
     settings = PretrainSettings(masked=False, next=False)
     model = registry.models.load("bert").Settings(**TINY)
     processor = PretrainProcessor.from_pretrained({"tokenizer": tokenizer}, 32)
-    task = PretrainTask(TaskConfig(task=settings, data=DataSettings(source=""), model=model), processor, {}, {})
+    task = PretrainTask(TaskConfig(task=settings, data=DataSettings(source=""), model=model), processor, Layout())
     network = task.network(model)
     assert {name.split(".")[1] for name, _ in network.named_parameters() if name.startswith("head.")} == {"pooler"}
     predictor = task.predictor(network)

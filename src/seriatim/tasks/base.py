@@ -230,6 +230,11 @@ class Task(ABC, Generic[S, P, E, R]):
         diagnostics.raise_problems()
         return items
 
+    def encode_split(self, name: str, rows: Dataset, diagnostics: Diagnostics) -> E:
+        """Returns the items of a split, whose name messages may use; problems are collected."""
+        items: E = self.processor.encode(rows, diagnostics)
+        return items
+
     def link(self, splits: Splits[E], diagnostics: Diagnostics) -> Splits[E]:
         """Returns encoded splits with what one must know of another, such as the words of the training split.
 

@@ -106,7 +106,9 @@ def prepare(
     layout = Layout(rows.column_names, task_type.stored_kinds(rows, source), folder)
     task = task_type(config, processor, layout)
     parts = {
-        name: Split(name, part, processor.encode(part, diagnostics)) for name, part in datasets.items() if len(part)
+        name: Split(name, part, task.encode_split(name, part, diagnostics))
+        for name, part in datasets.items()
+        if len(part)
     }
     diagnostics.raise_problems()
     return task, task.link(Splits(parts), diagnostics)
@@ -139,7 +141,8 @@ def read_split(
 
 def split_of(task: AnyTask, rows: Dataset, diagnostics: Diagnostics, name: str = "test") -> Split[Any]:
     """Returns rows as a split to evaluate on."""
-    part = Split(name, rows, task.encode(rows, diagnostics))
+    part = Split(name, rows, task.encode_split(name, rows, diagnostics))
+    diagnostics.raise_problems()
     return task.link(Splits({name: part}), diagnostics)[name]
 
 

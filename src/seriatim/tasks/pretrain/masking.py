@@ -170,6 +170,15 @@ class PretrainPredictions:
     predicted: np.ndarray  # whether it was taken for one
     pair_log_prob: np.ndarray  # of the truth
 
+    def take(self, rows: np.ndarray) -> PretrainPredictions:
+        """Returns the predictions of some rows, in ascending order."""
+        inside = np.isin(self.row, rows)
+        tokens = (self.position, self.token, self.shown, self.best, self.log_prob)
+        pairs = (self.unrelated, self.predicted, self.pair_log_prob)
+        return PretrainPredictions(
+            np.searchsorted(rows, self.row[inside]), *(part[inside] for part in tokens), *(part[rows] for part in pairs)
+        )
+
 
 # Charts and tables
 

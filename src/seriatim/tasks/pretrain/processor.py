@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -28,7 +28,8 @@ from ...data.sequences import Sequences
 from ...data.tokenizers import Tokenizer, TokenizerSettings
 from ...embedding.reader import EmbeddingDefaults
 from ..codecs import TRAINING_CHARACTERS, train_tokenizer
-from ..processor import Encoded, Processor, Stored, TaskConfig, Tokenizers, Values
+from ..processor import Processor, Stored, TaskConfig, Tokenizers, Values
+from ..values import Encoded
 from .spec import BERT_TOKENIZER, PretrainSettings
 
 DOCUMENT_SENTENCES = 32  # of a document, if a data set is a single one
@@ -257,11 +258,21 @@ def span_starts(starts: np.ndarray, fits: np.ndarray, ends: np.ndarray) -> np.nd
 # Processor
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class EncodedPassages(Encoded):
-    """The spans of a split: `inputs` has their lengths only, since passages are drawn from them."""
+    """The spans of a split, or some of them: `inputs` has their lengths only, since passages are drawn from them."""
 
     passages: Passages
+    spans: np.ndarray | None = None  # (items,) of `passages`; None: all of them
+    token_counts: np.ndarray | None = None  # (V,) in the training split, 0 for special tokens; see `PretrainTask.link`
+
+    def take(self, items: np.ndarray) -> Self:
+        return replace(super().take(items), spans=self.numbers[items])
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """The spans (items,), by their numbers in `passages`."""
+        return np.arange(len(self.passages)) if self.spans is None else self.spans
 
 
 @dataclass(frozen=True)
@@ -283,8 +294,11 @@ class PretrainProcessor(Processor[EncodedPassages]):
     embedding: EmbeddingSettings = field(default_factory=EmbeddingSettings)
 
     @classmethod
-    def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
+    def fit(cls, train: Dataset, config: TaskConfig[Any], pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
         settings: PretrainSettings = config.task
+        if not (settings.masked or settings.next):
+            cause = "with neither task.masked nor task.next there is nothing to train or evaluate"
+            raise SeriatimError("task.heads", cause, "set one of them; for another task start from this run: --from")
         layout = TextLayout.detect(train)
         diagnostics.note(layout.describe())
         tokenizer = pretrained.get("tokenizer")

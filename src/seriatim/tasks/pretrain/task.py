@@ -15,36 +15,47 @@ the sum over pairs is weighted by the masked tokens per pair of the whole step, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...core.config import Settings
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ...core.state import State
 from ...data.dataset import Dataset
 from ...data.sequences import Sequences
 from ...data.shards import frame_texts
 from ...data.source import DataInput
 from ...data.split import Contiguous
-from ...nn.backbone import Backbone, BackboneSettings
+from ...nn.backbone import Backbone, BackboneSettings, ModelSettings
 from ...nn.loss import TokenScores, distillation_loss, token_loss, token_predictions
 from ...nn.network import MaskedHead, Network, PretrainHead, as_float32, assemble
 from ...report.charts import View
-from ..batching import Batch, device_of, evenly_spaced, padding_mask, run_batches
-from ..capability import Record, capability
+from ..base import (
+    SAMPLED_SIZE,
+    Batch,
+    Encoded,
+    Evaluation,
+    Metrics,
+    Output,
+    Progress,
+    Split,
+    Splits,
+    Task,
+    padding_mask,
+)
+from ..batching import device_of, evenly_spaced, run_batches
+from ..capability import Call, Record, capability
 from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ScoredTokens, TokenReadout, TokenScorer
 from ..metrics import perplexity
-from ..old import Metrics, Output, weights_digest
-from ..old import OldTask as Task
 from ..predictor import Predictor, Usage
-from ..processor import Encoded, TaskConfig, Values, length_mismatches, tokenizer_mismatches
+from ..processor import Values, length_mismatches, tokenizer_mismatches
 from .masking import MaskedBatch, Masking, PretrainPredictions, filled_passages, filled_text, prediction_views
 from .processor import EncodedPassages, PretrainProcessor
 from .spec import FILL, INPUTS, SPEC, FillOptions, PretrainSettings
@@ -61,7 +72,7 @@ class FillMaskPredictor(EmbeddingPredictor):
 
     processor: PretrainProcessor
 
-    def __init__(self, task: Task[EncodedPassages], network: Network) -> None:
+    def __init__(self, task: PretrainTask, network: Network) -> None:
         super().__init__(task, network)
         self.tokenizer = self.processor.tokenizer
         self.mask = -1 if self.tokenizer.mask is None else int(self.tokenizer.mask)
@@ -72,11 +83,11 @@ class FillMaskPredictor(EmbeddingPredictor):
         return cast(PretrainHead, self.network.head)
 
     @capability(FILL)
-    def fill(self, dataset: Dataset, options: FillOptions) -> list[Record]:
+    def fill(self, call: Call[FillOptions]) -> list[Record]:
         if self.head.masked is None and self.head.next is None:
             cause = "this encoder has no head: neither for masked tokens nor for pairs"
             raise SeriatimError("predict.capability", cause, "it can: embed, nearest, words; or fine-tune it (--from)")
-        inputs = self.read_texts(dataset)
+        inputs = self.read_texts(call.rows)
         sequences = self.encode_texts(inputs)
         counts = self._count_masks(inputs, sequences)
         device = next(self.network.parameters()).device
@@ -91,7 +102,7 @@ class FillMaskPredictor(EmbeddingPredictor):
             candidates: list[list[Record]] = []
             if self.head.masked is not None and len(positions):
                 scores = self.head.masked.scores(hidden.flatten(0, 1).index_select(0, positions))
-                probs, best = as_float32(scores).softmax(dim=-1).topk(min(options.top, scores.shape[-1]))
+                probs, best = as_float32(scores).softmax(dim=-1).topk(min(call.options.top, scores.shape[-1]))
                 candidates = [
                     [
                         {"token": self.tokenizer.piece(token), "probability": probability}
@@ -171,7 +182,7 @@ class FillMaskPredictor(EmbeddingPredictor):
         return (1, 2)
 
     def encode_inputs(self, inputs: DataInput) -> Encoded:
-        return Encoded(self.encode_texts(self.read_texts(self.task.read(inputs, INPUTS))))
+        return Encoded(self.encode_texts(self.read_texts(self.task.read(inputs, Diagnostics(), INPUTS))))
 
     def token_scorer(self) -> TokenScorer | None:
         return None if self.head.masked is None or self.mask < 0 else self.score_tokens
@@ -235,7 +246,7 @@ class PretrainScores(NamedTuple):
     pair_weight: Tensor  # of a pair beside a masked token
 
 
-class PretrainTask(Task[EncodedPassages]):
+class PretrainTask(Task[PretrainSettings, PretrainProcessor, EncodedPassages, PretrainPredictions]):
     spec = SPEC
     split_policy = Contiguous("text")
     processor_type = PretrainProcessor
@@ -243,80 +254,80 @@ class PretrainTask(Task[EncodedPassages]):
     teacher_tokenizer = True
     default_fractions = (0.9, 0.05, 0.05)
     hub_head = "pretraining"
-    processor: PretrainProcessor
-    settings: PretrainSettings
-    _step_batch: tuple[tuple[int, int], MaskedBatch] | None = None  # of the last step
-    _predicted: tuple[tuple[str, str, int | None], PretrainPredictions] | None = None  # of the last evaluation
 
     @classmethod
     def model_defaults(cls, values: Values) -> Values:
         return {"bidirectional": True}
 
     @classmethod
-    def resolve_settings(cls, settings: Settings, values: Values) -> Settings:
+    def resolve_settings(cls, settings: PretrainSettings, values: Values) -> PretrainSettings:
         """Limits `pairs_first`: pretrained weights need none, and a short training at most a fifth of its steps."""
-        task = cast(PretrainSettings, settings)
         steps = (values.get("train") or {}).get("steps")
-        limit = task.pairs_first if steps is None else int(steps) // 5
-        needless = values.get("start") is not None or not (task.masked and task.next)
-        return task.model_copy(update={"pairs_first": 0 if needless else min(task.pairs_first, limit)})
-
-    @classmethod
-    def prepare(cls, config: TaskConfig, *args: Any, **options: Any) -> Self:
-        if config.model.gradient_free:
-            raise cls.unsupported_model(config.model)
-        if not (config.task.masked or config.task.next):
-            cause = "with neither task.masked nor task.next there is nothing to train or evaluate"
-            raise SeriatimError("task.heads", cause, "set one of them; for another task start from this run: --from")
-        check_bidirectional(config.model)
-        task = super().prepare(config, *args, **options)
-        noun = "pairs of passages" if config.task.next else "passages"
-        counts = ", ".join(f"{len(encoded):,} {split}" for split, encoded in task.encoded.items())
-        task.diagnostics.note(f"{noun}: {counts}")
-        return task
+        limit = settings.pairs_first if steps is None else int(steps) // 5
+        needless = values.get("start") is not None or not (settings.masked and settings.next)
+        return settings.model_copy(update={"pairs_first": 0 if needless else min(settings.pairs_first, limit)})
 
     @property
     def unit(self) -> str:  # type: ignore[override]
         return "masked tokens" if self.settings.masked else "pairs"
 
     @cached_property
-    def masking(self) -> Masking:
+    def masking(self) -> Masking | None:
+        """How tokens are selected and replaced; None if only pairs are judged."""
+        if not self.settings.masked:
+            return None
         return Masking.of(self.processor.tokenizer, self.settings.mask_rate, self.settings.whole_word)
 
-    def encode(self, dataset: Dataset) -> EncodedPassages:
-        split = next((name for name, rows in self.datasets.items() if rows is dataset), "test")
-        return self.processor.encode(dataset, self.diagnostics, split)
+    def encode_split(self, name: str, rows: Dataset, diagnostics: Diagnostics) -> EncodedPassages:
+        return self.processor.encode(rows, diagnostics, name)
+
+    def link(self, splits: Splits[EncodedPassages], diagnostics: Diagnostics) -> Splits[EncodedPassages]:
+        """Counts the tokens of the training split, and notes the number of passages of each split."""
+        if "train" not in splits:
+            return splits
+        noun = "pairs of passages" if self.settings.next else "passages"
+        counts = ", ".join(f"{len(splits[name].items):,} {name}" for name in splits)
+        diagnostics.note(f"{noun}: {counts}")
+        ordinary = Masking.of(self.processor.tokenizer, self.settings.mask_rate, False).ordinary
+        occurrences = np.bincount(splits.train.items.passages.tokens, minlength=len(ordinary))
+        known = np.where(ordinary, occurrences, 0)
+        return Splits(
+            {name: replace(part, items=replace(part.items, token_counts=known)) for name, part in splits.parts.items()}
+        )
 
     # Network
 
-    def network(self, model: BackboneSettings) -> Network:
+    def network(self, model: ModelSettings) -> Network:
+        if model.gradient_free:
+            raise self.unsupported_model(model)
         check_bidirectional(model)
+        backbone_settings = cast(BackboneSettings, model)
         settings, tokenizer = self.settings, self.processor.tokenizer
-        inputs = model.token_input(tokenizer.vocab_size, tokenizer.sep)
+        inputs = backbone_settings.token_input(tokenizer.vocab_size, tokenizer.sep)
 
         def head(backbone: Backbone) -> nn.Module:
-            options = model.pretrain_head | {"std": model.embedding_std}
+            options = backbone_settings.pretrain_head | {"std": backbone_settings.embedding_std}
             return PretrainHead(backbone.width, inputs, settings.masked, settings.next, **options)
 
-        return assemble(model, inputs, inputs.embedding_dim, self.processor.max_length, head)
+        return assemble(backbone_settings, inputs, inputs.embedding_dim, self.processor.max_length, head)
 
     # Training
 
-    def examples(self, split: str) -> EncodedPassages:
+    def shown_items(self, items: EncodedPassages) -> EncodedPassages:
         raise SeriatimError("inspect.example", "passages are drawn anew in every step", "pass a text")
 
-    def batch(self, step: int, first: int, last: int, batch_size: int) -> Batch:
-        """Returns a part of the passages of a step, which every process draws as a whole, once."""
-        if self._step_batch is None or self._step_batch[0] != (step, batch_size):
-            pairs_only = self.settings.next and step < self.settings.pairs_first
-            masking = self.masking if self.settings.masked and not pairs_only else None
-            spans, passages = self.sampler.items(step, batch_size), self.encoded["train"].passages
-            whole = MaskedBatch.draw(passages, spans, masking, self.config.seed, "train", step)
-            self._step_batch = (step, batch_size), whole
-        whole = self._step_batch[1]
-        return whole.take(slice(first, last)).to_batch(whole.pair_weight)
+    def training_batch(self, train: EncodedPassages, chosen: np.ndarray, share: slice, step: int) -> Batch:
+        """Returns a share of the passages of a step, which every process draws as a whole."""
+        pairs_only = self.settings.next and step < self.settings.pairs_first
+        masking = None if pairs_only else self.masking
+        whole = MaskedBatch.draw(train.passages, train.numbers[chosen], masking, self.config.seed, "train", step)
+        return whole.take(share).to_batch(whole.pair_weight)
 
-    def forward(self, network: Network, batch: Batch, state: State = None) -> Output:
+    def collate(self, items: EncodedPassages, chosen: np.ndarray) -> Batch:
+        inputs, mask = items.inputs.padded(chosen)
+        return Batch(torch.from_numpy(inputs), None, len(chosen), padding_mask(mask))
+
+    def forward(self, network: Network, batch: Batch, state: State = None) -> Output[PretrainScores]:
         """Returns the scores; only masked tokens are compared with the vocabulary."""
         hidden, _ = network.hidden(batch.inputs, batch.mask)
         head = cast(PretrainHead, network.head)
@@ -327,8 +338,8 @@ class PretrainTask(Task[EncodedPassages]):
         pairs = None if head.next is None else as_float32(head.next(head.pooled(hidden)))
         return Output(PretrainScores(masked, pairs, batch.targets["pair_weight"]), vectors)
 
-    def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
-        scores: PretrainScores = output.scores
+    def loss(self, output: Output[PretrainScores], batch: Batch, smoothing: float = 0.0) -> Tensor:
+        scores = output.scores
         losses = []
         if scores.masked is not None:
             losses.append(token_loss(*scores.masked, batch.targets["tokens"], smoothing))
@@ -337,7 +348,7 @@ class PretrainTask(Task[EncodedPassages]):
             losses.append(scores.pair_weight * pair_loss)
         return sum(losses[1:], losses[0])
 
-    def distillation_loss(self, output: Output, teacher: Output, temperature: float) -> Tensor:
+    def distillation_loss(self, output: Output[Any], teacher: Output[Any], temperature: float) -> Tensor:
         scores, teacher_scores = output.scores, teacher.scores
         losses = []
         if scores.masked is not None and teacher_scores.masked is not None:
@@ -346,7 +357,7 @@ class PretrainTask(Task[EncodedPassages]):
             losses.append(scores.pair_weight * distillation_loss(scores.next, teacher_scores.next, temperature))
         return sum(losses[1:], losses[0])
 
-    def teacher_mismatches(self, teacher: Predictor) -> list[str]:
+    def teacher_mismatches(self, teacher: Predictor[Any]) -> list[str]:
         other = cast(PretrainProcessor, teacher.processor)
         sentences = tokenizer_mismatches(self.processor.tokenizer, other.tokenizer)
         head = teacher.network.head
@@ -358,25 +369,24 @@ class PretrainTask(Task[EncodedPassages]):
 
     # Evaluation
 
-    def evaluated_spans(self, split: str, limit: int | None = None) -> np.ndarray:
-        """Returns all spans of a split, or of whole groups, evenly spaced, with about `limit` tokens."""
-        encoded = self.require_split(split)
-        count, tokens = len(encoded), int(encoded.lengths.sum())
-        if limit is None or tokens <= limit:
-            return np.arange(count)
-        sampled_count = max(int(limit / tokens * count), 1)
+    def sample_split(self, split: Split[EncodedPassages], limit: int | None = None) -> Split[EncodedPassages]:
+        """Returns whole groups of spans, evenly spaced, with about `limit` characters."""
+        limit = SAMPLED_SIZE if limit is None else limit
+        count, characters = len(split.items), int(self.row_sizes(split.rows).sum())
+        if characters <= limit:
+            return split
         groups = -(-count // EVALUATION_GROUP)
-        sampled = evenly_spaced(groups, max(round(sampled_count / EVALUATION_GROUP), 1))
-        return np.flatnonzero(np.isin(np.arange(count) // EVALUATION_GROUP, sampled))
+        sampled = evenly_spaced(groups, max(round(groups * limit / characters), 1))
+        spans = np.flatnonzero(np.isin(np.arange(count) // EVALUATION_GROUP, sampled))
+        return replace(split, items=split.items.take(spans))
 
-    def draw_evaluated(self, split: str, spans: np.ndarray) -> Iterator[MaskedBatch]:
+    def draw_evaluated(self, split: Split[EncodedPassages], spans: np.ndarray) -> Iterator[MaskedBatch]:
         """Yields the passages of spans as they are always drawn in evaluation, whichever other spans are."""
-        passages = self.encoded[split].passages
-        masking = self.masking if self.settings.masked else None
-        stream = f"evaluated {'valid' if split == 'validation' else split}"
+        passages = split.items.passages
+        stream = f"evaluated {'valid' if split.name == 'validation' else split.name}"  # weights depend on the name
         for number in np.unique(spans // EVALUATION_GROUP).tolist():
             group = np.arange(number * EVALUATION_GROUP, min((number + 1) * EVALUATION_GROUP, len(passages)))
-            whole = MaskedBatch.draw(passages, group, masking, self.config.seed, stream, number)
+            whole = MaskedBatch.draw(passages, group, self.masking, self.config.seed, stream, number)
             yield whole.take(np.flatnonzero(np.isin(group, spans)))
 
     @torch.inference_mode()
@@ -388,7 +398,7 @@ class PretrainTask(Task[EncodedPassages]):
         before = 0
         for rows in batches:
             batch = rows.to_batch(1.0).to(device)
-            scores: PretrainScores = self.forward(cast(Network, network), batch).scores
+            scores = self.forward(cast(Network, network), batch).scores
             row, position = np.nonzero(rows.selected)
             best, log_prob = torch.zeros(len(row), dtype=torch.int64), torch.zeros(len(row))
             if scores.masked is not None:
@@ -401,20 +411,17 @@ class PretrainTask(Task[EncodedPassages]):
             before += len(rows)
         return PretrainPredictions(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
-    def predictions(self, network: nn.Module, split: str, limit: int | None = None) -> PretrainPredictions:
-        """Returns the predictions on a split; the last ones are kept while the weights stay the same."""
-        key = weights_digest(network), split, limit
-        if self._predicted is None or self._predicted[0] != key:
-            batches = self.draw_evaluated(split, self.evaluated_spans(split, limit))
-            self._predicted = key, self.predict_masked(network, batches)
-        return self._predicted[1]
-
-    def evaluate(self, network: nn.Module, split: str = "validation", limit: int | None = None) -> Metrics:
-        result = self.predictions(network, split, limit)
+    def evaluate(
+        self, network: nn.Module, split: Split[EncodedPassages], progress: Progress | None = None
+    ) -> Evaluation[EncodedPassages, PretrainPredictions]:
+        result = self.predict_masked(network, self.draw_evaluated(split, split.items.numbers))
         masked = result.log_prob, result.best == result.token
-        return self._metrics(masked, (result.pair_log_prob, result.predicted == result.unrelated))
+        metrics = self.measure_predictions(masked, (result.pair_log_prob, result.predicted == result.unrelated))
+        return Evaluation(split, metrics, result)
 
-    def _metrics(self, masked: tuple[np.ndarray, np.ndarray], pairs: tuple[np.ndarray, np.ndarray]) -> Metrics:
+    def measure_predictions(
+        self, masked: tuple[np.ndarray, np.ndarray], pairs: tuple[np.ndarray, np.ndarray]
+    ) -> Metrics:
         """Returns the metrics from log p of the truth and whether it was predicted, of masked tokens and of pairs."""
         metrics: Metrics = {}
         if self.settings.masked:
@@ -427,49 +434,47 @@ class PretrainTask(Task[EncodedPassages]):
         counts = {"tokens": float(len(masked[0]))} if self.settings.masked else {}
         return total | metrics | counts | {"sequences": float(len(pairs[0]))}
 
-    @cached_property
-    def token_counts(self) -> np.ndarray:
-        """The number of occurrences of each token (V,) in the training split, 0 for special ones."""
-        counts = np.bincount(self.encoded["train"].passages.tokens, minlength=len(self.masking.ordinary))
-        return np.where(self.masking.ordinary, counts, 0)
-
-    def baselines(self, split: str) -> dict[str, Metrics]:
+    def baselines(self, splits: Splits[EncodedPassages], names: Sequence[str]) -> dict[str, dict[str, Metrics]]:
         """Returns the metrics of token frequencies, whatever is around a token, and of chance for the pairs."""
-        if "train" not in self.encoded:
-            return {}
-        batches = list(self.draw_evaluated(split, self.evaluated_spans(split)))
-        tokens = np.concatenate([rows.tokens[rows.selected] for rows in batches])
-        counts = self.token_counts + 0.5
-        log_probs = np.log(counts / counts.sum())[tokens]
-        pairs = np.full(sum(map(len, batches)), -math.log(2))
-        metrics = self._metrics((log_probs, tokens == counts.argmax()), (pairs, np.full(len(pairs), 0.5)))
-        names = ["token frequencies"] * self.settings.masked + ["chance"] * self.settings.next
-        return {" and ".join(names): metrics}
+        methods = ["token frequencies"] * self.settings.masked + ["chance"] * self.settings.next
+        baselines: dict[str, dict[str, Metrics]] = {}
+        for name in names:
+            split = splits[name]
+            batches = list(self.draw_evaluated(split, split.items.numbers))
+            tokens = np.concatenate([rows.tokens[rows.selected] for rows in batches])
+            counts = cast(np.ndarray, split.items.token_counts) + 0.5
+            log_probs = np.log(counts / counts.sum())[tokens]
+            pairs = np.full(sum(map(len, batches)), -math.log(2))
+            masked = log_probs, tokens == counts.argmax()
+            metrics = self.measure_predictions(masked, (pairs, np.full(len(pairs), 0.5)))
+            baselines[name] = {" and ".join(methods): metrics}
+        return baselines
 
-    def views(self, predictor: Predictor, split: str) -> list[View]:
-        tokenizer, settings = self.processor.tokenizer, self.settings
-        counts = self.token_counts if "train" in self.encoded else None
-        result = self.predictions(predictor.network, split)
+    # Report
+
+    def views(self, evaluation: Evaluation[EncodedPassages, PretrainPredictions]) -> list[View]:
+        tokenizer, settings, result = self.processor.tokenizer, self.settings, evaluation.outputs
+        counts = evaluation.split.items.token_counts
         views = prediction_views(tokenizer, result, counts, settings.masked, settings.next)
         if not settings.masked:
             return views
-        rows, sampled = self._sampled(predictor.network, split, VIEWED_ROWS)
-        return [*views, filled_passages(tokenizer, rows, sampled, settings.next)]
+        return [*views, filled_passages(tokenizer, *self._shown(evaluation, VIEWED_ROWS), settings.next)]
 
-    def sample(self, network: nn.Module) -> str:
-        """Returns passages of the validation split with the predicted tokens, and the true ones where these differ."""
+    def sample(self, evaluation: Evaluation[EncodedPassages, PretrainPredictions]) -> str:
+        """Returns passages with the predicted tokens, and the true ones where these differ."""
         if not self.settings.masked:
             return ""
-        rows, sampled = self._sampled(network, "validation", SAMPLE_ROWS)
+        rows, result = self._shown(evaluation, SAMPLE_ROWS)
         tokenizer = self.processor.tokenizer
-        return "\n".join(
-            filled_text(tokenizer, row[:SAMPLE_TOKENS], sampled, number) for number, row in enumerate(rows)
-        )
+        return "\n".join(filled_text(tokenizer, row[:SAMPLE_TOKENS], result, number) for number, row in enumerate(rows))
 
-    def _sampled(self, network: nn.Module, split: str, count: int) -> tuple[list[np.ndarray], PretrainPredictions]:
+    def _shown(
+        self, evaluation: Evaluation[EncodedPassages, PretrainPredictions], count: int
+    ) -> tuple[list[np.ndarray], PretrainPredictions]:
         """Returns a few passages, evenly spaced, and the predictions for them."""
-        batches = list(self.draw_evaluated(split, evenly_spaced(len(self.encoded[split]), count)))
-        return [row for rows in batches for row in rows.tokens], self.predict_masked(network, batches)
+        rows = np.unique(evenly_spaced(len(evaluation.split.items), count))
+        batches = self.draw_evaluated(evaluation.split, evaluation.split.items.numbers[rows])
+        return [tokens for drawn in batches for tokens in drawn.tokens], evaluation.outputs.take(rows)
 
 
 def check_bidirectional(model: Any) -> None:
