@@ -523,7 +523,10 @@ class Session:
         if not names or self.trial:
             return
         with self._timed("final_evaluation"):
-            views = {name: task.views(evaluation) for name, evaluation in evaluations.items()}
+            views = {
+                name: [*task.views(evaluation), *task.network_views(model, evaluation)]
+                for name, evaluation in evaluations.items()
+            }
             stored = {name: views_to_json(charts) for name, charts in views.items()}
             run.write_evaluation(stored, task.findings(evaluations))
         if self.report and (stopped.step >= MIN_INSPECTED_STEPS or self.config.model.gradient_free):

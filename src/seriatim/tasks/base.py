@@ -190,6 +190,11 @@ class Task(ABC, Generic[S, P, E, R]):
         return rows if predicting else without_empty(rows, cls.schema, diagnostics)
 
     @classmethod
+    def held_out(cls, rows: Dataset, diagnostics: Diagnostics) -> Dataset:
+        """Returns the rows of a file of a held-out split that can be evaluated on: benchmarks keep some labels."""
+        return rows
+
+    @classmethod
     def choose_split(cls, config: TaskConfig[S], rows: Dataset) -> tuple[SplitPolicy, Fractions]:
         """Returns how a data set without predefined splits is divided, and the fractions of its splits."""
         return cls.split_policy, config.data.fractions or cls.default_fractions
@@ -408,6 +413,10 @@ class Task(ABC, Generic[S, P, E, R]):
 
     def views(self, evaluation: Evaluation[E, R]) -> list[View]:
         """Returns charts and tables of an evaluation, for the report."""
+        return []
+
+    def network_views(self, network: nn.Module, evaluation: Evaluation[E, R]) -> list[View]:
+        """Returns charts for the report that an evaluation cannot tell: of gradients, before training and after it."""
         return []
 
     def sample(self, evaluation: Evaluation[E, R]) -> str:

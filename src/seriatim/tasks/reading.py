@@ -92,7 +92,9 @@ def prepare(
     like = Layout(rows.column_names, {role: rows.kind(role) for role in rows.columns})
     named_columns = config.data.columns
     predefined = {
-        name: read_rows(task_type, config, part, diagnostics, like, columns=named_columns)
+        name: task_type.held_out(
+            read_rows(task_type, config, part, diagnostics, like, columns=named_columns), diagnostics
+        )
         for name, part in named.items()
     }
     for dataset in (rows, *predefined.values()):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from ...data.split import Stratified
 from ...nn.loss import distillation_loss, multi_label_distillation_loss
 from ...report.charts import Cell, Confusion, Table, View
 from ..batching import Batch
-from ..capability import Record, capability
+from ..capability import Call, Record, capability
 from ..codecs import pretrained_codec
 from ..inspection import ExplainedOutput, explain_label, log_odds
 from ..metrics import (
@@ -40,12 +40,12 @@ from ..metrics import (
     multi_label_metrics,
     precision_recall_f1,
 )
-from ..old import Metrics, Output
+from ..pooled import PooledPredictor, PooledProcessor, PooledTask, Scores
 from ..predictor import Predictor
 from ..processor import TaskConfig, Tokenizers, Values, name_mismatches
-from ..sequence import SequencePredictor, SequenceProcessor, SequenceTask
 from ..tfidf import Loss
-from .spec import CLASSIFY, INTEGER_LABEL, SPEC, ClassifyOptions
+from ..values import Evaluation, Labeled, Metrics, Output, Split, Splits
+from .spec import CLASSIFY, INTEGER_LABEL, SPEC, ClassifyOptions, ClassifySettings
 
 MAX_ERRORS = 20  # in the table of the most confident errors
 MAX_CONFUSION = 500  # labels of which a confusion matrix is stored
@@ -55,14 +55,14 @@ MIN_NUMERIC = 20  # rows from which on mostly different numbers are no labels
 
 
 @dataclass(frozen=True)
-class ClassifyProcessor(SequenceProcessor):
+class ClassifyProcessor(PooledProcessor[Labeled]):
     """Encodes inputs by their kind, and labels by their number in sorted order."""
 
     labels: tuple[str, ...]
     multi_label: bool
 
     @classmethod
-    def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
+    def fit(cls, train: Dataset, config: TaskConfig[Any], pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
         columns = train.columns["target"]
         multi_label = len(columns) > 1 or columns[0].kind is LABELS
         counts = Counter(label for labels in row_labels(train, diagnostics) for label in labels)
@@ -166,15 +166,15 @@ def numbers_first(label: str) -> tuple[bool, float, str]:
         return True, 0.0, label
 
 
-class ClassifyPredictor(SequencePredictor):
+class ClassifyPredictor(PooledPredictor):
     processor: ClassifyProcessor
 
     @capability(CLASSIFY)
-    def classify(self, dataset: Dataset, options: ClassifyOptions) -> list[Record]:
+    def classify(self, call: Call[ClassifyOptions]) -> list[Record]:
         labels, multi_label = self.processor.labels, self.processor.multi_label
-        integers = self.task.kinds.get("target") is INTEGER_LABEL
+        integers = self.task.layout.kinds.get("target") is INTEGER_LABEL
         predictions = []
-        for logits in map(torch.from_numpy, self.scores(self.task.encode(dataset))):
+        for logits in map(torch.from_numpy, self.scores(self.task.encode(call.rows, call.diagnostics))):
             probabilities = (logits.sigmoid() if multi_label else logits.softmax(dim=-1)).tolist()
             best = max(range(len(labels)), key=probabilities.__getitem__)
             prediction = int(labels[best]) if integers else labels[best]
@@ -182,10 +182,10 @@ class ClassifyPredictor(SequencePredictor):
             if multi_label:
                 pairs = zip(labels, probabilities, strict=True)
                 record["prediction"] = [label for label, probability in pairs if probability > 0.5]
-            if options.probabilities:
+            if call.options.probabilities:
                 record["probabilities"] = dict(zip(labels, probabilities, strict=True))
             predictions.append(record)
-        return self.processor.input.add_names(dataset, predictions)
+        return self.processor.input.add_names(call.rows, predictions)
 
     def explained(self, output: Tensor, target: str | None) -> ExplainedOutput:
         labels, multi_label = self.processor.labels, self.processor.multi_label
@@ -199,19 +199,18 @@ class ClassifyPredictor(SequencePredictor):
         )
 
 
-class ClassifyTask(SequenceTask):
+class ClassifyTask(PooledTask[ClassifySettings, ClassifyProcessor, Labeled, Scores]):
     spec = SPEC
     split_policy = Stratified("target")
     processor_type = ClassifyProcessor
     predictor_type = ClassifyPredictor
     monitor = "error"
     hub_head = "classification"
-    processor: ClassifyProcessor
 
     @classmethod
-    def stored_kinds(cls, dataset: Dataset, source: Source) -> dict[str, Kind]:
+    def stored_kinds(cls, rows: Dataset, source: Source) -> dict[str, Kind]:
         """Returns the kinds by role; a column of integers in memory is of a kind of its own."""
-        kinds, column = super().stored_kinds(dataset, source), dataset.columns["target"][0]
+        kinds, column = super().stored_kinds(rows, source), rows.columns["target"][0]
         cells = (source.columns or {}).get(column.name, ())
         whole = all(isinstance(cell, (int, np.integer)) and not isinstance(cell, bool) for cell in cells)
         return kinds | {"target": INTEGER_LABEL} if kinds["target"] is LABEL and len(cells) and whole else kinds
@@ -220,17 +219,17 @@ class ClassifyTask(SequenceTask):
         kind = "multi" if self.processor.multi_label else "single"
         return {"problem_type": f"{kind}_label_classification"}
 
-    def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
+    def loss(self, output: Output[Tensor], batch: Batch, smoothing: float = 0.0) -> Tensor:
         if self.processor.multi_label:
             losses = F.binary_cross_entropy_with_logits(output.scores, batch.targets, reduction="none")
             return losses.mean(dim=-1).sum()
         return F.cross_entropy(output.scores, batch.targets, reduction="sum", label_smoothing=smoothing)
 
-    def distillation_loss(self, output: Output, teacher: Output, temperature: float) -> Tensor:
+    def distillation_loss(self, output: Output[Tensor], teacher: Output[Tensor], temperature: float) -> Tensor:
         distance = multi_label_distillation_loss if self.processor.multi_label else distillation_loss
         return distance(output.scores, teacher.scores, temperature)
 
-    def teacher_mismatches(self, teacher: Predictor) -> list[str]:
+    def teacher_mismatches(self, teacher: Predictor[Any]) -> list[str]:
         processor = cast(ClassifyProcessor, teacher.processor)
         mismatches = name_mismatches(self.processor.labels, processor.labels, "label")
         if self.processor.multi_label != processor.multi_label:
@@ -238,40 +237,51 @@ class ClassifyTask(SequenceTask):
             mismatches.append(f"only {model} may predict several labels for one input")
         return mismatches
 
-    def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[np.ndarray]) -> Metrics:
-        targets = self.encoded[split].targets[items]
-        return multi_label_metrics(scores, targets) if self.processor.multi_label else class_metrics(scores, targets)
+    # Evaluation
 
-    def baselines(self, split: str) -> dict[str, Metrics]:
+    def outputs_of(self, network: nn.Module, split: Split[Labeled], values: np.ndarray) -> Scores:
+        return Scores(values)
+
+    def measure(self, items: Labeled, scores: Sequence[np.ndarray]) -> Metrics:
+        return (multi_label_metrics if self.processor.multi_label else class_metrics)(scores, items.labels)
+
+    def baselines(self, splits: Splits[Labeled], names: Sequence[str]) -> dict[str, dict[str, Metrics]]:
         """Returns the metrics of the training frequencies of the labels, and of texts of a TF-IDF model."""
-        train, targets = self.encoded["train"].targets, self.encoded[split].targets
+        train = splits.train.items.labels
         if self.processor.multi_label:
             frequencies = (train.mean(axis=0) * len(train) + 0.5) / (len(train) + 1)  # never 0 or 1
             frequent = np.log(frequencies / (1 - frequencies))
         else:
             counts = np.bincount(train, minlength=len(self.processor.labels)) + 0.5
             frequent = np.log(counts / counts.sum())
-        scores = {"most frequent": np.tile(frequent, (len(targets), 1))}
-        if self.tfidf is not None:
-            scores[LINEAR] = self.tfidf.scores(self.datasets[split])
-            if scores[LINEAR].shape[1] < len(frequent):  # two classes have one logit, that of the second
-                scores[LINEAR] = np.concatenate([np.zeros_like(scores[LINEAR]), scores[LINEAR]], axis=1)
-        if self.processor.multi_label:
-            losses = {name: (np.logaddexp(0.0, z) - targets * z).mean() for name, z in scores.items()}
-            return {name: {"loss": float(losses[name])} | multi_label_metrics(z, targets) for name, z in scores.items()}
-        rows = np.arange(len(targets))
-        losses = {name: (np.logaddexp.reduce(z, axis=1) - z[rows, targets]).mean() for name, z in scores.items()}
-        return {name: {"loss": float(losses[name])} | class_metrics(z, targets) for name, z in scores.items()}
+        linear = self.linear_model(splits)
+        measured = {}
+        for name in names:
+            split = splits[name]
+            scores = {"most frequent": np.tile(frequent, (len(split.items), 1))}
+            if linear is not None:
+                logits = linear.scores(split.rows)
+                if logits.shape[1] < len(frequent):  # two classes have one logit, that of the second
+                    logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
+                scores[LINEAR] = logits
+            measured[name] = {method: self._measure_logits(z, split.items.labels) for method, z in scores.items()}
+        return measured
 
-    def linear_targets(self, split: str) -> tuple[np.ndarray, Loss]:
-        targets = self.encoded[split].targets
+    def _measure_logits(self, logits: np.ndarray, targets: np.ndarray) -> Metrics:
+        if self.processor.multi_label:
+            losses = np.logaddexp(0.0, logits) - targets * logits
+            return {"loss": float(losses.mean())} | multi_label_metrics(logits, targets)
+        losses = np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(targets)), targets]
+        return {"loss": float(losses.mean())} | class_metrics(logits, targets)
+
+    def linear_targets(self, targets: np.ndarray) -> tuple[np.ndarray, Loss]:
         if self.processor.multi_label:
             return targets, "sigmoid"
         return (targets[:, None], "sigmoid") if len(self.processor.labels) == 2 else (targets, "softmax")
 
-    def describe_predictions(self, scores: Sequence[np.ndarray]) -> list[str]:
+    def describe_predictions(self, values: np.ndarray) -> list[str]:
         labels, texts = self.processor.labels, []
-        for logits in map(torch.from_numpy, scores):
+        for logits in map(torch.from_numpy, values):
             if self.processor.multi_label:
                 texts.append(", ".join(labels[index] for index in (logits > 0).nonzero().flatten()) or "none")
             else:
@@ -287,20 +297,18 @@ class ClassifyTask(SequenceTask):
 
     # Report
 
-    def views(self, predictor: Predictor, split: str) -> list[View]:
-        encoded = self.encoded[split]
-        scores, targets = np.stack(predictor.scores(encoded)), encoded.targets
-        reach = self.gradient_reach(predictor.network, split)
+    def views(self, evaluation: Evaluation[Labeled, Scores]) -> list[View]:
+        scores, targets = evaluation.outputs.values, evaluation.split.items.labels
         if self.processor.multi_label:
             counts, _, _ = multi_label_counts(scores, targets)
-            return [self._label_table(counts), *reach]
+            return [self._label_table(counts)]
         labels, predictions = self.processor.labels, scores.argmax(axis=1)
         views: list[View] = []
         if len(labels) <= MAX_CONFUSION:
             matrix = confusion(targets, predictions, len(labels))
             views.append(Confusion(title="Confusion matrix", labels=labels, counts=matrix.tolist()))
         views.append(self._label_table(class_counts(predictions, targets, len(labels))))
-        return [*views, *self._confident_errors(split, scores, targets), *reach]
+        return [*views, *self._confident_errors(evaluation.split, scores)]
 
     def _label_table(self, counts: Counts) -> Table:
         measures = precision_recall_f1(*counts)
@@ -312,15 +320,15 @@ class ClassifyTask(SequenceTask):
             title="Metrics by label", columns=("label", "precision", "recall", "f1", "examples"), rows=tuple(rows)
         )
 
-    def _confident_errors(self, split: str, scores: np.ndarray, targets: np.ndarray) -> list[View]:
+    def _confident_errors(self, split: Split[Labeled], scores: np.ndarray) -> list[View]:
         """Returns a table of the wrong predictions with the highest probability."""
-        predictions, labels = scores.argmax(axis=1), self.processor.labels
+        targets, predictions, labels = split.items.labels, scores.argmax(axis=1), self.processor.labels
         confidence = np.exp(scores.max(axis=1) - np.logaddexp.reduce(scores, axis=1))
         wrong = np.flatnonzero(targets != predictions)
         worst = wrong[np.argsort(-confidence[wrong], kind="stable")][:MAX_ERRORS].tolist()
-        rows = tuple(
+        rows: tuple[tuple[Cell, ...], ...] = tuple(
             (
-                self.location(split, item),
+                split.location(item),
                 self.input_cell(split, item),
                 labels[targets[item]],
                 labels[predictions[item]],

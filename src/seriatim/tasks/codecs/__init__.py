@@ -8,7 +8,7 @@ import importlib
 import pkgutil
 
 from ..inputs import SequenceSettings
-from .base import CODECS, InputCodec, NumberLayout, SequenceCodec, TextInput, TrainedColumns, pretrained_codec
+from .base import CODECS, InputCodec, NumberLayout, SequenceCodec, TextInput, pretrained_codec
 from .images import ImageCodec
 from .numbers import NumberCodec
 from .text import (
@@ -33,7 +33,6 @@ __all__ = [
     "SequenceSettings",
     "TextCodec",
     "TextInput",
-    "TrainedColumns",
     "fit_tokenizer",
     "model_tokenizer",
     "normalize_text",

@@ -20,6 +20,7 @@ from ...data.tokenizers import Tokenizer
 from ...nn.backbone import BackboneSettings, ModelSettings
 from ..inputs import Modality, SequenceSettings, add_modality, plural_of
 from ..processor import Stored, TaskConfig, Tokenizers, Values
+from ..reading import Layout
 
 if TYPE_CHECKING:
     from ...report.charts import Image
@@ -42,13 +43,6 @@ class NumberLayout(NamedTuple):
 
     features: tuple[str, ...]  # their names
     std: tuple[float, ...]  # their standard deviations in the training split
-
-
-class TrainedColumns(NamedTuple):
-    """How the training data was laid out, by which further data is read."""
-
-    columns: Mapping[str, str]  # role → column names
-    kinds: Mapping[str, Kind]  # role → kind
 
 
 class InputCodec(Stored, ABC, Generic[I]):
@@ -139,10 +133,9 @@ class InputCodec(Stored, ABC, Generic[I]):
         """What models elsewhere state of their inputs beside a tokenizer, as `from_pretrained` reads it."""
         return {}
 
-    def sizes(self, inputs: I) -> np.ndarray:
-        """Returns what each item counts for if an evaluation is limited (items,)."""
-        lengths: np.ndarray = inputs.lengths  # type: ignore[attr-defined]
-        return lengths
+    def row_sizes(self, rows: Dataset, sizes: np.ndarray) -> np.ndarray:
+        """Returns what each row counts for in a sample (rows,), by default the `sizes` of their cells."""
+        return sizes
 
     def candidates(self, models: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the models worth trying on inputs of this modality, of those that a task names or others."""
@@ -161,17 +154,17 @@ class InputCodec(Stored, ABC, Generic[I]):
         return True
 
     def adapt(
-        self, source: Source, schema: Schema, columns: Mapping[str, str], trained: TrainedColumns
-    ) -> tuple[Source, Mapping[str, str], TrainedColumns]:
+        self, source: Source, schema: Schema, columns: Mapping[str, str], layout: Layout
+    ) -> tuple[Source, Mapping[str, str], Layout]:
         """Returns a source of further data in the layout of the training data, where it may be written otherwise.
 
         Args:
             source: The files or columns.
             schema: The fields that are read.
             columns: Role → column names, as the user writes them.
-            trained: The layout of the training data.
+            layout: That of the training data.
         """
-        return source, columns, trained
+        return source, columns, layout
 
     def adapt_rows(self, rows: Dataset) -> Dataset:
         """Returns rows of further data as the codec encodes them."""

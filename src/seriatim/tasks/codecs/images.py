@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..capability import Record
 
 AUGMENTATION_STREAM = "pictures"  # name of the random numbers of shifts and flips: trained weights depend on it
-ELEMENTS_PER_IMAGE = 100  # that an image counts for if an evaluation is limited
+ELEMENTS_PER_IMAGE = 100  # that an image counts for in a sample
 
 
 @dataclass(frozen=True)
@@ -162,8 +162,8 @@ class ImageCodec(InputCodec[Images]):
         pixels = inputs.augmented(items, numpy_stream(seed, AUGMENTATION_STREAM, step), self.flip, share)
         return pixels, np.ones((len(pixels), 1), dtype=bool)
 
-    def sizes(self, inputs: Images) -> np.ndarray:
-        return np.full(len(inputs), ELEMENTS_PER_IMAGE)
+    def row_sizes(self, rows: Dataset, sizes: np.ndarray) -> np.ndarray:
+        return np.full(len(rows), ELEMENTS_PER_IMAGE)
 
     def grid_names(self, item: np.ndarray, network: nn.Module) -> list[str]:
         rows, columns = cast("ImageInput", network.get_submodule("input")).grid

@@ -21,7 +21,8 @@ from ...nn.layers import NumberInput
 from ..inputs import NUMERIC, Modality, SequenceSettings
 from ..metrics import mean_and_std
 from ..processor import TaskConfig, Tokenizers, check_numbers
-from .base import MAX_PROBLEMS, NumberLayout, SequenceCodec, TrainedColumns, limit_length
+from ..reading import Layout
+from .base import MAX_PROBLEMS, NumberLayout, SequenceCodec, limit_length
 
 MAX_SHOWN = 12  # numbers of an input in a table
 
@@ -121,15 +122,15 @@ class NumberCodec(SequenceCodec):
         return rows.kind("input") is not NUMBER
 
     def adapt(
-        self, source: Source, schema: Schema, columns: Mapping[str, str], trained: TrainedColumns
-    ) -> tuple[Source, Mapping[str, str], TrainedColumns]:
+        self, source: Source, schema: Schema, columns: Mapping[str, str], layout: Layout
+    ) -> tuple[Source, Mapping[str, str], Layout]:
         if source.columns is None:  # lines, and a list of inputs, have no columns of the training data
             has_columns = any(stream.extension != "txt" for stream in source.streams)
         else:
-            has_columns = set(trained.columns["input"].split(",")) <= set(source.columns)
-        if trained.kinds.get("input") is NUMBER and "input" not in columns and not has_columns:
-            trained = trained._replace(kinds={**trained.kinds, "input": NUMBERS})  # not a number in each column
-        return source, columns, trained
+            has_columns = set(layout.columns["input"].split(",")) <= set(source.columns)
+        if layout.kinds.get("input") is NUMBER and "input" not in columns and not has_columns:
+            layout = replace(layout, kinds={**layout.kinds, "input": NUMBERS})  # not a number in each column
+        return source, columns, layout
 
     def describe(self, rows: Dataset, row: int) -> str:
         values = [column.values[row] for column in rows.columns["input"]]

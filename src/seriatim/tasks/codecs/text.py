@@ -24,7 +24,8 @@ from ...data.tokenizers import Tokenizer, TokenizerSettings
 from ...nn.backbone import BackboneSettings, ModelSettings
 from ..inputs import TEXTS, Modality, SequenceSettings
 from ..processor import TaskConfig, Tokenizers, Values
-from .base import SequenceCodec, TextInput, TrainedColumns, limit_length
+from ..reading import Layout
+from .base import SequenceCodec, TextInput, limit_length
 
 SAMPLED_TEXTS = 1000  # by which the tokenizer is chosen
 TRAINING_CHARACTERS = 1 << 26  # of a column on disk that a tokenizer is trained on
@@ -154,14 +155,14 @@ class TextCodec(SequenceCodec):
         return rows
 
     def adapt(
-        self, source: Source, schema: Schema, columns: Mapping[str, str], trained: TrainedColumns
-    ) -> tuple[Source, Mapping[str, str], TrainedColumns]:
+        self, source: Source, schema: Schema, columns: Mapping[str, str], layout: Layout
+    ) -> tuple[Source, Mapping[str, str], Layout]:
         if self.texts == 1 or "target" in schema.roles:
-            return source, columns, trained
+            return source, columns, layout
         source = unpack_pairs(source)
         if not columns and list(source.columns or ()) == ["column 1", "column 2"]:
             columns = {"input": "column 1,column 2"}
-        return source, columns, trained
+        return source, columns, layout
 
     def adapt_rows(self, rows: Dataset) -> Dataset:
         if self.texts == 1 or len(rows.columns["input"]) > 1:

@@ -11,35 +11,37 @@ model `nadaraya_watson` takes sequences of numbers of one length.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Self, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
+from ...core.metrics import example_scores
 from ...core.text import evenly_spaced, format_number
 from ...data.dataset import Dataset
 from ...data.kinds import NUMBER
+from ...data.sequences import Sequences
 from ...data.split import Stratified
 from ...models.nadaraya_watson import NadarayaWatson
 from ...models.nadaraya_watson import Settings as NadarayaWatsonSettings
-from ...nn.backbone import Backbone, BackboneSettings
+from ...nn.backbone import Backbone, BackboneSettings, ModelSettings
 from ...nn.network import ScaledHead
 from ...report.charts import Heatmap, Lines, Scatter, Series, Table, View, matrix
+from ..base import Progress
 from ..batching import Batch
-from ..capability import Record, capability
+from ..capability import Call, NoOptions, Record, capability
 from ..codecs import NumberLayout, pretrained_codec
 from ..inspection import ExplainedOutput, find_name
 from ..metrics import mean_and_std, pearson, r_squared, regression_metrics, spearman
-from ..old import Metrics, Output
+from ..pooled import PooledPredictor, PooledProcessor, PooledTask, Scores
 from ..predictor import Predictor
-from ..processor import Encoded, TaskConfig, Tokenizers, Values, check_numbers, name_mismatches
-from ..sequence import SequencePredictor, SequenceProcessor, SequenceTask
+from ..processor import TaskConfig, Tokenizers, Values, check_numbers, name_mismatches
 from ..tfidf import Loss
-from .spec import REGRESS, SPEC
+from ..values import Evaluation, Labeled, Metrics, Output, Split, Splits
+from .spec import REGRESS, SPEC, RegressSettings
 
 MAX_POINTS = 2_000  # of a scatter plot
 MAX_ERRORS = 20  # in the table of the largest errors
@@ -49,9 +51,57 @@ MAX_DIMENSIONS, MAX_ROWS = 20, 20_000  # up to which nadaraya_watson is tried by
 MAX_CELLS = 100  # on a side of the heat map of weights
 
 
+# Items and outputs
+
+
+@dataclass(frozen=True, eq=False)
+class RegressItems(Labeled):
+    """Items with the values to predict."""
+
+    train: Labeled | None = field(default=None, kw_only=True)  # those of the training split, if it is known
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """What is predicted over an input that is one number."""
+
+    x: np.ndarray  # (n,)
+    values: np.ndarray  # (n,targets)
+    dots: np.ndarray  # (m,) inputs of training rows
+    dot_values: np.ndarray  # (m,targets)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelWeights:
+    """The weight of training rows in some predictions (rows,columns); a column may be several training rows.
+
+    Rows and columns are sorted by the input if that is one number, else by the first target.
+    """
+
+    rows: np.ndarray  # (rows,)
+    columns: np.ndarray  # (columns,) means of training rows
+    values: np.ndarray
+    note: str
+    feature: str
+    single: bool  # whether the input is one number
+
+
+@dataclass(frozen=True, eq=False)
+class RegressScores(Scores):
+    """The predicted values of all items (items,targets), and what else the report shows."""
+
+    curve: Curve | None = None
+    weights: KernelWeights | None = None
+
+
+# Processor
+
+
 @dataclass(frozen=True)
-class RegressProcessor(SequenceProcessor):
+class RegressProcessor(PooledProcessor[RegressItems]):
     """Encodes inputs by their kind; knows the names, mean and standard deviation of the target values."""
+
+    items_type: ClassVar[type[Any]] = RegressItems
 
     targets: tuple[str, ...]
     mean: tuple[float, ...]
@@ -61,7 +111,7 @@ class RegressProcessor(SequenceProcessor):
         check_numbers("mean and std", (self.mean, self.std), 2, len(self.targets))
 
     @classmethod
-    def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
+    def fit(cls, train: Dataset, config: TaskConfig[Any], pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
         values = target_values(train, diagnostics)
         diagnostics.raise_problems()
         columns = [column.name for column in train.columns["target"]]
@@ -121,24 +171,20 @@ def target_values(dataset: Dataset, diagnostics: Diagnostics) -> np.ndarray:
     return values.astype(np.float32)
 
 
-class RegressPredictor(SequencePredictor):
+class RegressPredictor(PooledPredictor):
     processor: RegressProcessor
 
     @capability(REGRESS)
-    def regress(self, dataset: Dataset, options: Settings) -> list[Record]:
+    def regress(self, call: Call[NoOptions]) -> list[Record]:
         names = self.processor.targets if len(self.processor.targets) > 1 else ("prediction",)
-        scores = self.scores(self.task.encode(dataset))
+        scores = self.scores(self.task.encode(call.rows, call.diagnostics))
         predictions = [dict(zip(names, map(float, values), strict=True)) for values in scores]
-        return self.processor.input.add_names(dataset, predictions)
+        return self.processor.input.add_names(call.rows, predictions)
 
-    def scores(self, encoded: Encoded) -> list[np.ndarray]:
+    def scores(self, encoded: RegressItems) -> list[np.ndarray]:
         if self.task.config.model.gradient_free:
-            return list(self.network.predict(self.points(encoded)))
+            return list(self.network.predict(self.task.points(self.network, encoded)))
         return super().scores(encoded)
-
-    def points(self, encoded: Encoded) -> np.ndarray:
-        """Returns the inputs as vectors (items, steps · features), as `nadaraya_watson` reads them."""
-        return to_points(encoded, self.network.points.shape[1] // len(self.processor.numbers.features))
 
     def explained(self, output: Tensor, target: str | None) -> ExplainedOutput:
         names = self.processor.outputs
@@ -147,13 +193,12 @@ class RegressPredictor(SequencePredictor):
         return ExplainedOutput(f"the value {names[index]}", lambda values: values[:, index], prediction)
 
 
-class RegressTask(SequenceTask):
+class RegressTask(PooledTask[RegressSettings, RegressProcessor, RegressItems, RegressScores]):
     spec = SPEC
     split_policy = Stratified()
     processor_type = RegressProcessor
     predictor_type = RegressPredictor
     hub_head = "regression"
-    processor: RegressProcessor
 
     def hub_config(self) -> Values:
         return {"problem_type": "regression"}
@@ -164,10 +209,10 @@ class RegressTask(SequenceTask):
         head.scale.copy_(torch.tensor(self.processor.std))
         return head
 
-    def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
+    def loss(self, output: Output[Tensor], batch: Batch, smoothing: float = 0.0) -> Tensor:
         return self._squared_distance(output.scores, batch.targets)
 
-    def distillation_loss(self, output: Output, teacher: Output, temperature: float) -> Tensor:
+    def distillation_loss(self, output: Output[Tensor], teacher: Output[Tensor], temperature: float) -> Tensor:
         """Returns the squared distance: a number has no alternatives for a temperature to bring out."""
         return self._squared_distance(output.scores, teacher.scores)
 
@@ -175,93 +220,158 @@ class RegressTask(SequenceTask):
         scale = values.new_tensor(self.processor.std)
         return (((values - references) / scale) ** 2).mean(dim=-1).sum()
 
-    def teacher_mismatches(self, teacher: Predictor) -> list[str]:
+    def teacher_mismatches(self, teacher: Predictor[Any]) -> list[str]:
         """Returns nothing if both predict one value, whatever the name of its column."""
         names, teacher_names = self.processor.targets, cast(RegressProcessor, teacher.processor).targets
         if len(names) == len(teacher_names) == 1:
             return []
         return name_mismatches(names, teacher_names, "value")
 
+    def link(self, splits: Splits[RegressItems], diagnostics: Diagnostics) -> Splits[RegressItems]:
+        """Returns the splits with a reference to the training items, over which curves are drawn."""
+        if "train" not in splits:
+            return super().link(splits, diagnostics)
+        train = splits.train.items
+        if self.config.model.gradient_free and self.processor.input.number_layout is not None:
+            steps = usual_length(train)
+            for split in splits.parts.values():
+                odd = np.flatnonzero(split.items.lengths != steps)
+                if len(odd):
+                    raise unequal_length(split.location(int(odd[0])), int(split.items.lengths[odd[0]]), steps)
+        parts = {name: replace(split, items=replace(split.items, train=train)) for name, split in splits.parts.items()}
+        return super().link(Splits(parts), diagnostics)
+
     # Gradient-free models
 
-    def candidates(self) -> tuple[str, ...]:
+    def candidates(self, train: Split[RegressItems]) -> tuple[str, ...]:
         """Nadaraya–Watson regression is for few numbers: in many dimensions all points are far from each other."""
-        codec, lengths = self.processor.input, self.encoded["train"].lengths
+        codec, lengths = self.processor.input, train.items.lengths
         numbers = 0 if codec.number_layout is None else len(codec.number_layout.features) * codec.longest
         few = 0 < numbers <= MAX_DIMENSIONS and len(lengths) <= MAX_ROWS and (lengths == codec.longest).all()
-        return (*super().candidates(), *(["nadaraya_watson"] if few else []))
+        return (*super().candidates(train), *(["nadaraya_watson"] if few else []))
 
     def network(self, model: BackboneSettings) -> nn.Module:
         return NadarayaWatson(model) if isinstance(model, NadarayaWatsonSettings) else super().network(model)
 
-    def fit(self, model: BackboneSettings, limit: int | None = None) -> NadarayaWatson:
+    def fit(
+        self, model: ModelSettings, train: Split[RegressItems], diagnostics: Diagnostics, limit: int | None = None
+    ) -> NadarayaWatson:
         if not isinstance(model, NadarayaWatsonSettings):
-            return super().fit(model, limit)
+            raise self.unsupported_model(model)
         numbers, inputs = self.processor.input.number_layout, self.processor.input.modality.plural
         if numbers is None:
             cause = f"{model.name} needs distances between numbers, and the inputs are {inputs}"
             raise SeriatimError("nadaraya-watson.text", cause, "choose another --model: `seriatim list models`")
-        steps = int(np.bincount(self.encoded["train"].lengths).argmax())  # of most rows, so that the odd one is named
-        for split, encoded in self.encoded.items():
-            odd = np.flatnonzero(encoded.lengths != steps)
-            if len(odd):
-                location = self.datasets[split].locations[int(odd[0])]
-                raise unequal_length(str(location), int(encoded.lengths[odd[0]]), steps)
+        steps = usual_length(train.items)
         std = np.tile(np.array(numbers.std, np.float32), steps) if self.settings.scaling == "standard" else None
-        train = self.encoded["train"]
-        points, targets = to_points(train, steps)[:limit], train.targets[:limit]
-        return NadarayaWatson.fit(points, targets, model, std, self.diagnostics.note)
+        points, targets = to_points(train.items, steps)[:limit], train.items.labels[:limit]
+        return NadarayaWatson.fit(points, targets, model, std, diagnostics.note)
 
-    def resize(self, model: BackboneSettings, parameters: int, limit: int | None = None) -> BackboneSettings:
+    def resize(
+        self, model: ModelSettings, train: Split[RegressItems], parameters: int, limit: int | None = None
+    ) -> ModelSettings:
         return model.model_copy(update={"entries": parameters})
+
+    def points(self, model: NadarayaWatson, items: Labeled) -> np.ndarray:
+        """Returns inputs as vectors (items, steps · features), as `nadaraya_watson` reads them."""
+        return to_points(items, model.points.shape[1] // len(self.processor.numbers.features))
 
     # Evaluation
 
-    def evaluate(self, network: nn.Module, split: str = "validation", limit: int | None = None) -> Metrics:
+    def evaluate(
+        self, network: nn.Module, split: Split[RegressItems], progress: Progress | None = None
+    ) -> Evaluation[RegressItems, RegressScores]:
         if not isinstance(network, NadarayaWatson):
-            return super().evaluate(network, split, limit)
-        encoded = self.encoded[split]
-        values = np.stack(self.predictor(network).scores(encoded))
-        loss = float((((values - encoded.targets) / network.scale) ** 2).mean())
-        return {"loss": loss} | regression_metrics(values, encoded.targets)
+            return super().evaluate(network, split, progress)
+        values, targets = network.predict(self.points(network, split.items)), split.items.labels
+        loss = float((((values - targets) / network.scale) ** 2).mean())
+        measured = {"loss": loss} | regression_metrics(values, targets)
+        return Evaluation(split, measured, self.outputs_of(network, split, values), example_scores(measured))
 
-    def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[np.ndarray]) -> Metrics:
-        return regression_metrics(np.stack(list(scores)), self.encoded[split].targets[items])
+    def outputs_of(self, network: nn.Module, split: Split[RegressItems], values: np.ndarray) -> RegressScores:
+        weights = None
+        if isinstance(network, NadarayaWatson):
+            weights = self._weights(network, self.points(network, split.items), values)
+        return RegressScores(values, self._curve(network, split.items.train), weights)
 
-    def baselines(self, split: str) -> dict[str, Metrics]:
+    def _curve(self, network: nn.Module, train: Labeled | None) -> Curve | None:
+        """Returns what is predicted between the least and the largest training input; None if inputs have several
+        numbers."""
+        codec, layout = self.processor.input, self.processor.input.number_layout
+        if layout is None or len(layout.features) != 1 or codec.longest != 1 or train is None:
+            return None
+        x = cast(Sequences, train.inputs).values[:, 0].astype(np.float64)
+        line = np.linspace(x.min(), x.max(), CURVE_POINTS)
+        items = RegressItems(Sequences.equal(line.astype(np.float32)[:, None, None]))
+        dots = evenly_spaced(len(x), MAX_DOTS)
+        values = np.stack(self.predictor(network).scores(items))
+        return Curve(line, values, x[dots], train.labels[dots])
+
+    def _weights(self, model: NadarayaWatson, points: np.ndarray, values: np.ndarray) -> KernelWeights:
+        """Returns the weights of the training rows in evenly spaced predictions.
+
+        Neighboring training rows share a column, their weights added, so that a row sums to 1.
+        """
+        single = points.shape[1] == 1
+        examples = model.points if single else model.values
+        train_keys, keys = examples[:, 0].cpu().numpy(), (points if single else values)[:, 0]
+        order = np.argsort(keys, kind="stable")[evenly_spaced(len(keys), MAX_CELLS)]
+        groups = np.array_split(np.argsort(train_keys, kind="stable"), min(MAX_CELLS, len(train_keys)))
+        weights = model.weights(points[order])
+        feature = self.processor.numbers.features[0] if single else self.processor.targets[0]
+        bandwidth = float(model.bandwidth)
+        distance = f"{bandwidth * float(model.unit[0]):.3g} in {feature}" if single else f"{bandwidth:.3g}"
+        grouped = "; a column is several rows, their weights added" if len(groups) < len(train_keys) else ""
+        return KernelWeights(
+            keys[order],
+            np.array([train_keys[group].mean() for group in groups]),
+            np.stack([weights[:, group].sum(axis=1) for group in groups], axis=1),
+            f"{model.settings.kernel} kernel, bandwidth {distance}{grouped}",
+            feature,
+            single,
+        )
+
+    def measure(self, items: RegressItems, scores: Sequence[np.ndarray]) -> Metrics:
+        return regression_metrics(np.stack(list(scores)), items.labels)
+
+    def baselines(self, splits: Splits[RegressItems], names: Sequence[str]) -> dict[str, dict[str, Metrics]]:
         """Returns the metrics of predicting the mean of the training split, and of texts of a TF-IDF model."""
-        targets = self.encoded[split].targets
         mean, std = np.array(self.processor.mean, np.float32), np.array(self.processor.std, np.float32)
-        predictions = {"mean": np.tile(mean, (len(targets), 1))}
-        if self.tfidf is not None:
-            values = self.tfidf.scores(self.datasets[split])
-            predictions["TF-IDF with ridge regression"] = (values * std + mean).astype(np.float32)
-        return {
-            name: {"loss": float((((values - targets).astype(np.float64) / std) ** 2).mean())}
-            | regression_metrics(values, targets)
-            for name, values in predictions.items()
-        }
+        linear = self.linear_model(splits)
+        measured: dict[str, dict[str, Metrics]] = {}
+        for name in names:
+            targets = splits[name].items.labels
+            predictions = {"mean": np.tile(mean, (len(targets), 1))}
+            if linear is not None:
+                values = linear.scores(splits[name].rows)
+                predictions["TF-IDF with ridge regression"] = (values * std + mean).astype(np.float32)
+            measured[name] = {
+                method: {"loss": float((((values - targets).astype(np.float64) / std) ** 2).mean())}
+                | regression_metrics(values, targets)
+                for method, values in predictions.items()
+            }
+        return measured
 
-    def linear_targets(self, split: str) -> tuple[np.ndarray, Loss]:
-        processor = self.processor
-        mean, std = (np.array(values, np.float32) for values in (processor.mean, processor.std))
-        return (self.encoded[split].targets - mean) / std, "squared"
+    def linear_targets(self, targets: np.ndarray) -> tuple[np.ndarray, Loss]:
+        mean, std = (np.array(values, np.float32) for values in (self.processor.mean, self.processor.std))
+        return (targets - mean) / std, "squared"
 
-    def describe_predictions(self, scores: Sequence[np.ndarray]) -> list[str]:
-        return [format_values(values) for values in scores]
+    def describe_predictions(self, values: np.ndarray) -> list[str]:
+        return [format_values(row) for row in values]
 
     def describe_references(self, targets: np.ndarray) -> list[str]:
         return [format_values(values) for values in targets]
 
     # Report
 
-    def views(self, predictor: Predictor, split: str) -> list[View]:
-        encoded, names = self.encoded[split], self.processor.targets
-        values, targets = np.stack(predictor.scores(encoded)), encoded.targets
+    def views(self, evaluation: Evaluation[RegressItems, RegressScores]) -> list[View]:
+        split, names, outputs = evaluation.split, self.processor.targets, evaluation.outputs
+        values, targets = outputs.values, split.items.labels
         views: list[View] = [self._target_table(values, targets)] if len(names) > 1 else []
-        views += self._curves(predictor)
-        if self.config.model.gradient_free:
-            views.append(self._weights(cast(RegressPredictor, predictor), encoded, values))
+        if outputs.curve is not None:
+            views += self._curve_charts(outputs.curve)
+        if outputs.weights is not None:
+            views.append(weight_chart(outputs.weights))
         sample = evenly_spaced(len(targets), MAX_POINTS)
         for k, name in enumerate(names):
             points = tuple((float(targets[item, k]), float(values[item, k])) for item in sample)
@@ -271,7 +381,7 @@ class RegressTask(SequenceTask):
         worst = np.argsort(-errors, kind="stable")[:MAX_ERRORS].tolist()
         rows = tuple(
             (
-                self.location(split, item),
+                split.location(item),
                 self.input_cell(split, item),
                 format_values(targets[item]),
                 format_values(values[item]),
@@ -280,8 +390,6 @@ class RegressTask(SequenceTask):
         )
         columns = ("location", "input", "reference", "prediction")
         views.append(Table(title="Largest errors", columns=columns, rows=rows))
-        if not self.config.model.gradient_free:
-            views += self.gradient_reach(predictor.network, split)
         return views
 
     def _target_table(self, values: np.ndarray, targets: np.ndarray) -> Table:
@@ -295,65 +403,47 @@ class RegressTask(SequenceTask):
         columns = ("target", "mse", "mae", "r2", "spearman", "pearson")
         return Table(title="Metrics by target", columns=columns, rows=tuple(rows))
 
-    def _curves(self, predictor: Predictor) -> list[View]:
-        """Returns the predictions over the input if that is one number, with the training rows as dots."""
-        codec, train = self.processor.input, self.encoded.get("train")
-        layout = codec.number_layout
-        if layout is None or len(layout.features) != 1 or codec.longest != 1 or train is None:
-            return []
-        x = train.inputs.values[:, 0].astype(np.float64)
-        line = np.linspace(x.min(), x.max(), CURVE_POINTS)
-        inputs = type(train.inputs).equal(line.astype(np.float32)[:, None, None])
-        values = np.stack(predictor.scores(Encoded(inputs)))
-        dots = evenly_spaced(len(x), MAX_DOTS)
+    def _curve_charts(self, curve: Curve) -> list[View]:
+        """Returns the predictions over the input for each target, with training rows as dots."""
+        feature = self.processor.numbers.features[0]
         return [
             Lines(
-                title=f"{name} over {layout.features[0]}",
+                title=f"{name} over {feature}",
                 note="dots: training rows",
-                x=layout.features[0],
+                x=feature,
                 y=name,
-                series=(Series("prediction", tuple(map(float, line)), tuple(map(float, values[:, k]))),),
-                points=tuple((float(x[row]), float(train.targets[row, k])) for row in dots),
+                series=(Series("prediction", tuple(map(float, curve.x)), tuple(map(float, curve.values[:, k]))),),
+                points=tuple(zip(map(float, curve.dots), map(float, curve.dot_values[:, k]), strict=True)),
             )
             for k, name in enumerate(self.processor.targets)
         ]
 
-    def _weights(self, predictor: RegressPredictor, encoded: Encoded, values: np.ndarray) -> Heatmap:
-        """Returns the weight of each training row in the predictions as a heat map.
 
-        Both axes are sorted, by the input if that is one number, else by the first target; neighboring training rows
-        share a column, their weights added, so that a row of the map sums to 1.
-        """
-        model: NadarayaWatson = predictor.network
-        points = predictor.points(encoded)
-        single = points.shape[1] == 1
-        examples = model.points if single else model.values
-        train_keys, keys = examples[:, 0].cpu().numpy(), (points if single else values)[:, 0]
-        order = np.argsort(keys, kind="stable")[evenly_spaced(len(keys), MAX_CELLS)]
-        groups = np.array_split(np.argsort(train_keys, kind="stable"), min(MAX_CELLS, len(train_keys)))
-        weights = model.weights(points[order])
-        cells = np.stack([weights[:, group].sum(axis=1) for group in groups], axis=1)
-        feature = self.processor.numbers.features[0] if single else self.processor.targets[0]
-        bandwidth = float(model.bandwidth)
-        distance = f"{bandwidth * float(model.unit[0]):.3g} in {feature}" if single else f"{bandwidth:.3g}"
-        grouped = "; a column is several rows, their weights added" if len(groups) < len(train_keys) else ""
-        return Heatmap(
-            title="Weights of the training rows",
-            note=f"{model.settings.kernel} kernel, bandwidth {distance}{grouped}",
-            x=f"training rows by {feature}",
-            y=f"inputs by {feature if single else 'prediction'}",
-            columns=tuple(f"{float(train_keys[group].mean()):.3g}" for group in groups),
-            rows=tuple(f"{float(key):.3g}" for key in keys[order]),
-            values=matrix(cells),
-        )
+def weight_chart(weights: KernelWeights) -> Heatmap:
+    """Returns a heat map of the weight of each training row in the predictions."""
+    return Heatmap(
+        title="Weights of the training rows",
+        note=weights.note,
+        x=f"training rows by {weights.feature}",
+        y=f"inputs by {weights.feature if weights.single else 'prediction'}",
+        columns=tuple(f"{float(key):.3g}" for key in weights.columns),
+        rows=tuple(f"{float(key):.3g}" for key in weights.rows),
+        values=matrix(weights.values),
+    )
 
 
-def to_points(encoded: Encoded, steps: int) -> np.ndarray:
+def usual_length(items: Labeled) -> int:
+    """Returns the number of elements that most items have."""
+    return int(np.bincount(items.lengths).argmax())
+
+
+def to_points(items: Labeled, steps: int) -> np.ndarray:
     """Returns sequences of `steps` elements as vectors (items, steps · features)."""
-    odd = np.flatnonzero(encoded.lengths != steps)
+    odd = np.flatnonzero(items.lengths != steps)
     if len(odd):
-        raise unequal_length(f"row {int(odd[0]) + 1}", int(encoded.lengths[odd[0]]), steps)
-    return encoded.inputs.values.reshape(len(encoded), -1).astype(np.float32)
+        raise unequal_length(f"row {int(odd[0]) + 1}", int(items.lengths[odd[0]]), steps)
+    block, _ = items.inputs.padded(np.arange(len(items)))  # (items,steps,features)
+    return block.reshape(len(items), -1).astype(np.float32)
 
 
 def unequal_length(location: str, length: int, steps: int) -> SeriatimError:
