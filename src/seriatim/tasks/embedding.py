@@ -54,7 +54,7 @@ class EmbeddingPredictor(Predictor[T]):
         """Returns the encoder of single texts, or raises `no_vectors`."""
         raise no_vectors(self, "does not read text")
 
-    def text_items(self, ids: Sequences) -> Encoded:
+    def text_items(self, ids: Sequences) -> Any:
         """Returns token ids as items of the network."""
         return Encoded(ids)
 

@@ -314,7 +314,7 @@ def gradient_norms(task: AnyTask, network: Network, batch: Batch) -> tuple[tuple
 # Prediction
 
 
-class PooledPredictor(EmbeddingPredictor):
+class PooledPredictor(EmbeddingPredictor[Any]):
     """The base of predictors with one input per row; those that read text have embeddings."""
 
     @classmethod

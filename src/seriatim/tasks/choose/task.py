@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ...core import registry
-from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.metrics import MetricValues
 from ...core.state import State
@@ -26,24 +25,24 @@ from ...core.text import plural
 from ...data.dataset import Column, Dataset
 from ...data.kinds import TEXT
 from ...data.sequences import Sequences
-from ...data.source import DataInput, Source
+from ...data.source import DataInput
 from ...data.split import Grouped
 from ...nn.backbone import BackboneSettings, ModelSettings
 from ...nn.loss import distillation_loss
 from ...nn.network import Network, VectorHead, as_float32, assemble
 from ...report.charts import Cell, Table, View
+from ..base import IGNORED, Task
 from ..batching import Batch, evenly_spaced, padding_mask
-from ..capability import Record, capability
+from ..capability import Call, Record, capability
 from ..choices import UNKNOWN_LABELS, Labels, answer_record, chance, text_pairs, with_choices
 from ..codecs import TextCodec, text_key
 from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ExplainedOutput, Explainer
 from ..metrics import mean_scores
-from ..old import IGNORED, Metrics, Output
-from ..old import OldTask as Task
 from ..predictor import Predictor, Usage
-from ..processor import Encoded, Processor, TaskConfig, Tokenizers, Values, length_mismatches, tokenizer_mismatches
-from .spec import ANSWER, INPUTS, SPEC, ChoiceOptions, choice_rows
+from ..processor import Processor, TaskConfig, Tokenizers, Values, length_mismatches, tokenizer_mismatches
+from ..values import Evaluation, Labeled, Metrics, Output, Split, Splits, Subset
+from .spec import ANSWER, INPUTS, SPEC, ChoiceOptions, ChooseSettings, choice_rows
 
 FEW_CONTEXTS = 10
 FIRST_KEY = "seriatim_first_choice"  # in config.json of an exported model
@@ -65,11 +64,14 @@ BY_CONTEXT = Grouped(group_questions, "contexts", f"by context, or by question i
 # Processor
 
 
-@dataclass(frozen=True)
-class ChooseEncoded(Encoded):
+@dataclass(frozen=True, eq=False)
+class Questions(Labeled):
     """Questions: the choices of all of them are the inputs, one after another."""
 
     ends: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # (n,) where the choices of each end
+
+    def __len__(self) -> int:
+        return len(self.ends)
 
     @property
     def counts(self) -> np.ndarray:
@@ -89,20 +91,24 @@ class ChooseEncoded(Encoded):
         ends = np.cumsum(counts)
         return np.arange(int(counts.sum())) + np.repeat(self.ends[items] - ends, counts)
 
-    def single(self) -> ChooseEncoded:
+    def take(self, items: np.ndarray) -> Questions:
+        targets = None if self.targets is None else self.targets[items]
+        return Questions(Subset(self.inputs, self.choices(items)), targets, ends=np.cumsum(self.counts[items]))
+
+    def single(self) -> Questions:
         """Returns each choice as a question of its own, without targets: what `inspect` shows."""
-        return ChooseEncoded(self.inputs, ends=np.arange(1, len(self.inputs) + 1))
+        return Questions(self.inputs, ends=np.arange(1, len(self.inputs) + 1))
 
 
 @dataclass(frozen=True)
-class ChooseProcessor(Processor[ChooseEncoded]):
+class ChooseProcessor(Processor[Questions]):
     """Encodes the question with each choice as a pair of texts, and labels by the number of the choice."""
 
     text: TextCodec
     first: str  # the label of the first choice; see `Labels`
 
     @classmethod
-    def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
+    def fit(cls, train: Dataset, config: TaskConfig[Any], pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
         labels, choices = train["label"].tolist(), choice_rows(train)
         first = Labels.detect(labels, choices).first
         counts = np.unique([len(row) for row in choices])
@@ -118,11 +124,11 @@ class ChooseProcessor(Processor[ChooseEncoded]):
         codec = TextCodec(tokenizers["tokenizer"], max_length, max_length, texts=2)
         return cls(codec, str((config or {}).get(FIRST_KEY, "0")))
 
-    def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> ChooseEncoded:
+    def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> Questions:
         pairs, counts = pair_dataset(dataset)
         inputs = self.text.encode(pairs, "pair") if len(pairs) else Sequences.of([], None)
         targets = self.encode_labels(dataset, diagnostics) if "label" in dataset else None
-        return ChooseEncoded(inputs, targets, ends=np.cumsum(counts))
+        return Questions(inputs, targets, ends=np.cumsum(counts))
 
     def encode_labels(self, dataset: Dataset, diagnostics: Diagnostics) -> np.ndarray:
         """Returns the number of the right choice of each question from 0 on (n,); reports labels that name none."""
@@ -136,6 +142,14 @@ class ChooseProcessor(Processor[ChooseEncoded]):
             targets[row] = IGNORED if index is None else index
         return targets
 
+    def answers(self, rows: Dataset, scores: Sequence[np.ndarray], probabilities: bool = False) -> list[Record]:
+        """Returns the record of each question, by the scores of its choices; see `answer_record`."""
+        labels = Labels(self.first)
+        return [
+            answer_record(choices, values[: len(choices)], labels, probabilities)
+            for choices, values in zip(choice_rows(rows), scores, strict=True)
+        ]
+
 
 def pair_dataset(dataset: Dataset) -> tuple[Dataset, np.ndarray]:
     """Returns a row for every choice of every question, with the role `pair` of two texts, and the counts (rows,)."""
@@ -148,22 +162,14 @@ def pair_dataset(dataset: Dataset) -> tuple[Dataset, np.ndarray]:
 # Predictor
 
 
-class ChoosePredictor(EmbeddingPredictor):
-    task: ChooseTask
+class ChoosePredictor(EmbeddingPredictor[Any]):
     processor: ChooseProcessor
 
     @capability(ANSWER)
-    def answer(self, dataset: Dataset, options: ChoiceOptions) -> list[Record]:
-        return self.find_answers(with_choices(dataset, options.choices), options.probabilities)
-
-    def find_answers(self, rows: Dataset, probabilities: bool = False) -> list[Record]:
-        """Returns the record of each question with its choices; see `answer_record`."""
-        scores = self.scores(self.processor.encode(rows.without("label"), Diagnostics()))
-        labels = Labels(self.processor.first)
-        return [
-            answer_record(choices, values[: len(choices)], labels, probabilities)
-            for choices, values in zip(choice_rows(rows), scores, strict=True)
-        ]
+    def answer(self, call: Call[ChoiceOptions]) -> list[Record]:
+        rows = with_choices(call.rows, call.options.choices)
+        scores = self.scores(self.task.encode(rows.without("label"), call.diagnostics))
+        return self.processor.answers(rows, scores, call.options.probabilities)
 
     def text_reader(self) -> TextReader:
         return TextReader(self, self.processor.text.tokenizer, self.processor.text.max_length)
@@ -174,18 +180,20 @@ class ChoosePredictor(EmbeddingPredictor):
     def texts_per_input(self) -> tuple[int, ...]:
         return (2,)
 
-    def encode_inputs(self, inputs: DataInput) -> ChooseEncoded:
+    def encode_inputs(self, inputs: DataInput) -> Questions:
         """Returns questions with one choice or more; each choice is an item."""
-        return self.processor.encode(self.task.read(inputs, INPUTS), Diagnostics()).single()
+        diagnostics = Diagnostics()
+        items: Questions = self.task.encode(self.task.read(inputs, diagnostics, INPUTS), diagnostics)
+        return items.single()
 
-    def element_names(self, encoded: ChooseEncoded, item: int) -> list[str]:
+    def element_names(self, encoded: Questions, item: int) -> list[str]:
         return self.processor.text.element_names(encoded.inputs[item])
 
     def explainer(self) -> Explainer:
         return self.explain_score
 
     def explain_score(
-        self, encoded: ChooseEncoded, item: int, output: Tensor, target: str | None, position: int | None
+        self, encoded: Questions, item: int, output: Tensor, target: str | None, position: int | None
     ) -> ExplainedOutput:
         """Returns the score of a choice; see `Explainer`."""
         if target is not None or position is not None:
@@ -211,7 +219,9 @@ class ChoosePredictor(EmbeddingPredictor):
 # Task
 
 
-class ChooseTask(Task[ChooseEncoded]):
+class ChooseTask(Task[ChooseSettings, ChooseProcessor, Questions, list[np.ndarray]]):
+    """The outputs of an evaluation are the scores of the choices of each question (C,), −∞ where there is none."""
+
     spec = SPEC
     split_policy = BY_CONTEXT
     processor_type = ChooseProcessor
@@ -221,10 +231,9 @@ class ChooseTask(Task[ChooseEncoded]):
     batch_size = 16
     teacher_tokenizer = True
     hub_head = "multiple-choice"
-    processor: ChooseProcessor
 
     @classmethod
-    def resolve_settings(cls, settings: Settings, values: Values) -> Settings:
+    def resolve_settings(cls, settings: ChooseSettings, values: Values) -> ChooseSettings:
         """Returns the settings; the last element of a causal model has read both texts."""
         model_class: type[ModelSettings] = registry.models.load(str(values["model"]["name"])).Settings
         causal = model_class.model_validate(values["model"]).traits.causal
@@ -235,23 +244,23 @@ class ChooseTask(Task[ChooseEncoded]):
         return {FIRST_KEY: self.processor.first}
 
     @classmethod
-    def read_training_data(
-        cls, source: Source, config: TaskConfig, diagnostics: Diagnostics, like: Dataset | None = None
-    ) -> Dataset:
+    def held_out(cls, rows: Dataset, diagnostics: Diagnostics) -> Dataset:
         """Returns the questions of a source; none of a split whose labels are not published."""
-        rows = super().read_training_data(source, config, diagnostics, like)
-        if like is None or not len(rows) or not all(label in UNKNOWN_LABELS for label in rows["label"]):
+        if not len(rows) or not all(label in UNKNOWN_LABELS for label in rows["label"]):
             return rows
         diagnostics.note(f"{rows.name}: has no labels, and is left out")
         return rows.take(np.arange(0))
 
-    def examples(self, split: str) -> ChooseEncoded:
-        return self.encoded[split].single()
+    def shown_items(self, items: Questions) -> Questions:
+        return items.single()
 
-    def note_encoded(self, split: str, encoded: ChooseEncoded) -> None:
+    def link(self, splits: Splits[Questions], diagnostics: Diagnostics) -> Splits[Questions]:
         limit = self.processor.text.max_length
-        if limit is not None and split != "train" and (full := int((encoded.inputs.lengths == limit).sum())):
-            self.diagnostics.note(f"{split}: {plural(full, 'choice')} fill the {limit} elements that the model reads")
+        for name, split in splits.parts.items():
+            full = 0 if limit is None or name == "train" else int((split.items.inputs.lengths == limit).sum())
+            if full:
+                diagnostics.note(f"{name}: {plural(full, 'choice')} fill the {limit} elements that the model reads")
+        return splits
 
     # Network
 
@@ -269,24 +278,24 @@ class ChooseTask(Task[ChooseEncoded]):
 
         return assemble(model, module, width, codec.sequence_length(module), head)
 
-    def collate(self, encoded: ChooseEncoded, items: np.ndarray) -> Batch:
+    def collate(self, items: Questions, chosen: np.ndarray) -> Batch:
         """Returns the choices of all questions (choices,T); the targets are the right ones (B,) and a mask (B,C).
 
         C is the largest number of choices; the mask is False where a question has fewer.
         """
-        tokens, mask = encoded.inputs.padded(encoded.choices(items))
-        counts = encoded.counts[items]
+        tokens, mask = items.inputs.padded(items.choices(chosen))
+        counts = items.counts[chosen]
         exists = torch.from_numpy(np.arange(int(counts.max(initial=1))) < counts[:, None])
-        targets = np.full(len(items), IGNORED) if encoded.targets is None else encoded.targets[items]
-        return Batch(torch.from_numpy(tokens), (torch.from_numpy(targets), exists), len(items), padding_mask(mask))
+        targets = np.full(len(chosen), IGNORED) if items.targets is None else items.targets[chosen]
+        return Batch(torch.from_numpy(tokens), (torch.from_numpy(targets), exists), len(chosen), padding_mask(mask))
 
-    def forward(self, network: Network, batch: Batch, state: State = None) -> Output:
+    def forward(self, network: Network, batch: Batch, state: State = None) -> Output[Tensor]:
         """Returns the scores of the choices (B,C), −∞ where there is none."""
         values, _ = network(batch.inputs, batch.mask)  # (choices,1)
         values, (_, exists) = as_float32(values)[:, 0], batch.targets
         return Output(values.new_full(exists.shape, -torch.inf).masked_scatter(exists, values))
 
-    def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
+    def loss(self, output: Output[Tensor], batch: Batch, smoothing: float = 0.0) -> Tensor:
         targets, exists = batch.targets
         log_probs = output.scores.log_softmax(dim=-1)
         losses = -log_probs.gather(1, targets.clamp(min=0)[:, None])[:, 0]  # (B,)
@@ -295,10 +304,10 @@ class ChooseTask(Task[ChooseEncoded]):
             losses = (1 - smoothing) * losses + smoothing * spread
         return torch.where(targets != IGNORED, losses, 0.0).sum()
 
-    def distillation_loss(self, output: Output, teacher: Output, temperature: float) -> Tensor:
+    def distillation_loss(self, output: Output[Tensor], teacher: Output[Tensor], temperature: float) -> Tensor:
         return distillation_loss(output.scores, teacher.scores, temperature)
 
-    def teacher_mismatches(self, teacher: Predictor) -> list[str]:
+    def teacher_mismatches(self, teacher: Predictor[Any]) -> list[str]:
         ours, theirs = self.processor.text, cast(ChooseProcessor, teacher.processor).text
         limit = teacher.task.config.model.traits.context_length
         return [
@@ -308,34 +317,36 @@ class ChooseTask(Task[ChooseEncoded]):
 
     # Evaluation
 
-    def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[np.ndarray]) -> Metrics:
-        targets = self.encoded[split].targets[items]
-        right = np.array([values.argmax() == target for values, target in zip(scores, targets, strict=True)])
+    def measure(self, items: Questions, scores: Sequence[np.ndarray]) -> Metrics:
+        right = np.array([values.argmax() == target for values, target in zip(scores, items.labels, strict=True)])
         accuracy = float(right.mean())
         values = {"accuracy": accuracy, "error": 1 - accuracy, "questions": float(len(items))}
         return MetricValues(values, examples={"accuracy": mean_scores(right)})
 
-    def baselines(self, split: str) -> dict[str, Metrics]:
+    def baselines(self, splits: Splits[Questions], names: Sequence[str]) -> dict[str, dict[str, Metrics]]:
         """Returns the metrics of chance, of the most frequent position, and of the words that a choice shares."""
-        encoded = self.encoded[split]
-        position = int(np.bincount(self.encoded["train"].targets).argmax())
-        first, second, counts = text_pairs(self.datasets[split])
-        shared = [shared_words(*pair) for pair in zip(first, second, strict=True)]
-        likely = [np.argmax(values) for values in np.split(shared, np.cumsum(counts)[:-1])]
-        accuracies = {
-            "always the most frequent position": float(np.mean(encoded.targets == position)),
-            "most words of the question": float(np.mean(encoded.targets == likely)),
-        }
-        return {"chance": dict(chance(encoded.counts))} | {
-            name: {"accuracy": accuracy, "error": 1 - accuracy} for name, accuracy in accuracies.items()
-        }
+        position = int(np.bincount(splits.train.items.labels).argmax())
+        measured = {}
+        for name in names:
+            items = splits[name].items
+            first, second, counts = text_pairs(splits[name].rows)
+            shared = [shared_words(*pair) for pair in zip(first, second, strict=True)]
+            likely = [np.argmax(values) for values in np.split(shared, np.cumsum(counts)[:-1])]
+            accuracies = {
+                "always the most frequent position": float(np.mean(items.labels == position)),
+                "most words of the question": float(np.mean(items.labels == likely)),
+            }
+            measured[name] = {"chance": dict(chance(items.counts))} | {
+                method: {"accuracy": accuracy, "error": 1 - accuracy} for method, accuracy in accuracies.items()
+            }
+        return measured
 
-    def sample(self, network: nn.Module) -> str:
-        """Returns questions of the validation split with their answers, wrong ones with the reference."""
-        rows = self.datasets["validation"]
-        rows = rows.take(evenly_spaced(len(rows), SAMPLED_QUESTIONS))
-        records = ChoosePredictor(self, network.eval()).find_answers(rows)
-        references = self.processor.encode_labels(rows, Diagnostics()).tolist()
+    def sample(self, evaluation: Evaluation[Questions, list[np.ndarray]]) -> str:
+        """Returns questions with their answers, wrong ones with the reference."""
+        split = evaluation.split
+        chosen = evenly_spaced(len(split.rows), SAMPLED_QUESTIONS)
+        rows, references = split.rows.take(chosen), split.items.labels[chosen].tolist()
+        records = self.processor.answers(rows, [evaluation.outputs[row] for row in chosen.tolist()])
         lines = []
         for row, (record, choices) in enumerate(zip(records, choice_rows(rows), strict=True)):
             answer, reference = record["answer"], choices[references[row]]
@@ -343,17 +354,16 @@ class ChooseTask(Task[ChooseEncoded]):
             lines.append(f"{rows['context'][row].strip()} — {answer}{suffix}")
         return "\n".join(lines)
 
-    def views(self, predictor: Predictor, split: str) -> list[View]:
-        encoded, rows = self.encoded[split], self.datasets[split]
-        scores = predictor.scores(encoded)
-        predictions = np.array([values.argmax() for values in scores])
-        right = predictions == encoded.targets
-        views = [self._by_position(predictions, encoded.targets)]
+    def views(self, evaluation: Evaluation[Questions, list[np.ndarray]]) -> list[View]:
+        split, targets, rows = evaluation.split, evaluation.split.items.labels, evaluation.split.rows
+        predictions = np.array([values.argmax() for values in evaluation.outputs])
+        right = predictions == targets
+        views = [self._by_position(predictions, targets)]
         if "question" in rows and 1 < len(kinds := sorted(set(rows["question"]))) <= MAX_QUESTIONS:
             masks = {kind: np.array([text == kind for text in rows["question"]]) for kind in kinds}
             table = tuple((kind, float(right[mask].mean()), int(mask.sum())) for kind, mask in masks.items())
             views.append(Table(title="Accuracy by question", columns=("question", "accuracy", "questions"), rows=table))
-        return [*views, *self._mistakes(split, scores, predictions)]
+        return [*views, *self._mistakes(split, evaluation.outputs, predictions)]
 
     def _by_position(self, predictions: np.ndarray, targets: np.ndarray) -> View:
         """Returns how often each position is right and chosen: a model that prefers one shows here."""
@@ -366,9 +376,9 @@ class ChooseTask(Task[ChooseEncoded]):
         columns = ("right choice", "accuracy", "right", "chosen")
         return Table(title="Accuracy by position of the right choice", columns=columns, rows=tuple(rows))
 
-    def _mistakes(self, split: str, scores: Sequence[np.ndarray], predictions: np.ndarray) -> list[View]:
+    def _mistakes(self, split: Split[Questions], scores: Sequence[np.ndarray], predictions: np.ndarray) -> list[View]:
         """Returns a table of the wrong answers with the highest probability."""
-        rows, targets = self.datasets[split], self.encoded[split].targets
+        rows, targets = split.rows, split.items.labels
         probabilities = np.array([np.exp(values.max() - np.logaddexp.reduce(values)) for values in scores])
         wrong = np.flatnonzero(predictions != targets)
         choices = choice_rows(rows)
