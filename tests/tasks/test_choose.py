@@ -13,9 +13,9 @@ import torch
 import seriatim
 from seriatim.cli import run as cli
 from seriatim.core.errors import Diagnostics, SeriatimError
-from seriatim.core.metrics import example_scores
 from seriatim.tasks.choices import continuations, text_pairs
-from task_helpers import fit, prepare, refused
+from seriatim.training.objective import TaskObjective
+from task_helpers import fit_splits, prepare_splits, refused
 
 COPA = {"premise": "The man broke his toe.", "question": "cause", "choice1": "He slept.", "choice2": "It fell on it."}
 SWAG = {"video-id": "v", "sent1": "She sits.", "sent2": "The dog", "startphrase": "She sits. The dog"} | {
@@ -54,17 +54,17 @@ LAYOUTS: dict[str, tuple[list[dict[str, Any]], list[int], tuple[str, str]]] = {
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_layouts(name: str) -> None:
     rows, targets, (first, second) = LAYOUTS[name]
-    task = prepare("choose", rows * 10)
-    encoded = task.processor.encode(task.read(rows), Diagnostics())
+    task, _ = prepare_splits("choose", rows * 10)
+    encoded = task.processor.encode(task.read(rows, Diagnostics()), Diagnostics())
     assert encoded.targets.tolist() == targets
-    texts = text_pairs(task.read(rows))
+    texts = text_pairs(task.read(rows, Diagnostics()))
     assert (texts[0][0], texts[1][0]) == (first, second)
     assert task.processor.text.element_names(encoded.inputs[0]).count("<eos>") == 1  # between question and choice
 
 
 def test_what_a_language_model_continues() -> None:
-    task = prepare("choose", [COPA | {"label": 1}, COPA | {"label": 0}] * 10)
-    rows = continuations(task.read([COPA, COPA | {"question": "effect"}], task.schema.inputs()))
+    task, _ = prepare_splits("choose", [COPA | {"label": 1}, COPA | {"label": 0}] * 10)
+    rows = continuations(task.read([COPA, COPA | {"question": "effect"}], Diagnostics(), task.schema.inputs()))
     assert rows[0] == ("The man broke his toe because", [" he slept.", " it fell on it."])
     assert rows[1][0] == "The man broke his toe so"
 
@@ -72,7 +72,7 @@ def test_what_a_language_model_continues() -> None:
 def test_a_label_is_named_as_in_the_data() -> None:
     for name, expected in (("from one", {1, 2}), ("letters", {"A", "B", "C"}), ("texts", {0, 1})):
         rows = LAYOUTS[name][0]
-        predictor = fit(prepare("choose", rows * 10), steps=0)
+        predictor = fit_splits(*prepare_splits("choose", rows * 10), steps=0)
         assert {record["choice"] for record in predictor.call("answer", rows)} <= expected
 
 
@@ -89,11 +89,11 @@ def ragged(count: int) -> list[dict[str, Any]]:
 
 def test_questions_with_any_number_of_choices() -> None:
     """It learns, alone and together are the same, and chance is the mean of 1/C."""
-    task = prepare("choose", ragged(90))
-    predictor = fit(task, steps=40)
-    metrics = task.evaluate(predictor.network, "test")
-    assert metrics["accuracy"] == 1
-    assert example_scores(metrics)["accuracy"].values.tolist() == [[1]] * len(task.encoded["test"])
+    task, splits = prepare_splits("choose", ragged(90))
+    predictor = fit_splits(task, splits, steps=40)
+    evaluation = task.evaluate(predictor.network, splits["test"])
+    assert evaluation.metrics["accuracy"] == 1
+    assert evaluation.examples["accuracy"].values.tolist() == [[1]] * len(splits["test"].items)
     rows = ragged(6)
     together = predictor.call("answer", rows, probabilities=True)
     for row, record in zip(rows, together, strict=True):
@@ -102,16 +102,16 @@ def test_questions_with_any_number_of_choices() -> None:
         assert len(record["probabilities"]) == len(row["choices"])
         assert alone["probabilities"] == pytest.approx(record["probabilities"], abs=1e-6)
         assert sum(alone["probabilities"]) == pytest.approx(1)
-    baselines = task.baselines("test")
-    counts = task.encoded["test"].counts
+    baselines = task.baselines(splits, ["test"])["test"]
+    counts = splits["test"].items.counts
     assert baselines["chance"]["accuracy"] == pytest.approx(np.mean(1 / counts))
-    assert {view.title for view in task.views(predictor, "test")} >= {"Accuracy by position of the right choice"}
+    assert {view.title for view in task.views(evaluation)} >= {"Accuracy by position of the right choice"}
 
 
 def test_smoothing_is_that_of_cross_entropy() -> None:
-    task = prepare("choose", LAYOUTS["SWAG"][0] * 10)
-    batch = task.batch(0, 0, 4, 4)
-    output = task.forward(task.build().eval(), batch)
+    task, splits = prepare_splits("choose", LAYOUTS["SWAG"][0] * 10)
+    batch = TaskObjective.of(task, splits).batch(0, 0, 4, 4)
+    output = task.forward(task.build(splits.train).eval(), batch)
     expected = torch.nn.functional.cross_entropy(output.scores, batch.targets[0], reduction="sum", label_smoothing=0.1)
     torch.testing.assert_close(task.loss(output, batch, 0.1), expected)
 
@@ -135,8 +135,8 @@ def test_published_test_splits_have_no_labels(tmp_path: Path) -> None:
         if line is not None:
             (folder / "test.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
         diagnostics = Diagnostics()
-        task = prepare("choose", folder, diagnostics=diagnostics)
-        assert set(task.datasets) == {"train", "validation"}
+        _, splits = prepare_splits("choose", folder, diagnostics=diagnostics)
+        assert set(splits) == {"train", "validation"}
         assert any("left out" in note for note in diagnostics.notes)
 
 

@@ -19,15 +19,21 @@ from seriatim import api
 from seriatim.core import registry
 from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.images import IMAGE
+from seriatim.data.source import open_source
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.nn.loss import distillation_loss
 from seriatim.report.charts import Confusion, Lines, Table
 from seriatim.report.charts import Image as ChartImage
+from seriatim.tasks import reading
 from seriatim.tasks.batching import Batch
 from seriatim.tasks.classify.task import ClassifyProcessor, ClassifyTask
 from seriatim.tasks.codecs import ImageCodec, NumberCodec, TextCodec
 from seriatim.tasks.processor import from_dict
-from task_helpers import fit, prepare, refused
+from seriatim.tasks.reading import read_split
+from seriatim.tasks.values import Splits
+from seriatim.training.distillation import read_unlabeled
+from seriatim.training.objective import TaskObjective
+from task_helpers import fit_splits, make_config, prepare_splits, refused
 
 FINE = ["a fine film", "warm and fine", "what a fine, warm day"]
 DULL = ["a dull film", "dull and long", "so long, so dull"]
@@ -44,8 +50,8 @@ def write_rows(path: Path, records: list[dict[str, Any]]) -> Path:
     return write(path, "".join(json.dumps(record) + "\n" for record in records))
 
 
-def labels_of(task: ClassifyTask, split: str = "train") -> list[str]:
-    return task.describe_references(task.encoded[split].targets)
+def labels_of(task: ClassifyTask, splits: Splits[Any]) -> list[str]:
+    return task.describe_references(splits.train.items.labels)
 
 
 # Labels
@@ -54,8 +60,8 @@ def labels_of(task: ClassifyTask, split: str = "train") -> list[str]:
 def test_labels_of_every_type(tmp_path: Path) -> None:
     values = [True, False, 3, 4.0, 4.5, " spaced ", "nan d'or"]
     path = write_rows(tmp_path / "a.jsonl", [{"text": f"t{i}", "label": value} for i, value in enumerate(values)])
-    task = prepare("classify", path, **NO_SPLIT)
-    assert labels_of(task) == ["true", "false", "3", "4", "4.5", "spaced", "nan d'or"]
+    task, splits = prepare_splits("classify", path, **NO_SPLIT)
+    assert labels_of(task, splits) == ["true", "false", "3", "4", "4.5", "spaced", "nan d'or"]
     assert task.processor.labels == ("3", "4", "4.5", "false", "nan d'or", "spaced", "true")  # numbers by value first
 
 
@@ -71,9 +77,9 @@ def test_several_labels(tmp_path: Path) -> None:
         (flags, {"columns": {"input": "text", "target": "a..c"}}),
     ):
         diagnostics = Diagnostics()
-        task = prepare("classify", path, diagnostics=diagnostics, **NO_SPLIT, **options)
+        task, splits = prepare_splits("classify", path, diagnostics=diagnostics, **NO_SPLIT, **options)
         assert task.processor.multi_label
-        assert labels_of(task) == ["a, b", "none", "c"]
+        assert labels_of(task, splits) == ["a, b", "none", "c"]
         assert "3 labels, 1 per row on average: a (33 %), b (33 %), c (33 %)" in diagnostics.notes
     bad = write(tmp_path / "d.csv", "text,a,b\nx,1,2\n")
     columns = {"input": "text", "target": "a,b"}
@@ -83,24 +89,24 @@ def test_several_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize("separator", ["|", ".", ", ", " "])
 def test_any_separator_of_labels(separator: str) -> None:
     frame = pd.DataFrame({"text": ["t0", "t1", "t2"], "label": [separator.join("ab"), "", "c"]})
-    task = prepare("classify", frame, label_separator=separator, **NO_SPLIT)
-    assert labels_of(task) == ["a, b", "none", "c"]
+    task, splits = prepare_splits("classify", frame, label_separator=separator, **NO_SPLIT)
+    assert labels_of(task, splits) == ["a, b", "none", "c"]
 
 
 def test_several_labels_are_learned_and_predicted(tmp_path: Path) -> None:
     words = {"x": "red", "y": "blue"}
     rows = [{"text": f"{' '.join(words[label] for label in labels)} {n}", "label": list(labels)}
             for n, labels in enumerate([(), ("x",), ("y",), ("x", "y")] * 15)]  # fmt: skip
-    task = prepare("classify", write_rows(tmp_path / "a.jsonl", rows))
-    predictor = fit(task, 60)
+    task, splits = prepare_splits("classify", write_rows(tmp_path / "a.jsonl", rows))
+    predictor = fit_splits(task, splits, 60)
     predictions = predictor.call("classify", ["red blue", "red", ""], probabilities=True)
     assert predictions[0]["prediction"] == ["x", "y"]
     assert predictions[1]["prediction"] == ["x"]
     assert set(predictions[0]["probabilities"]) == {"x", "y"}
-    assert task.evaluate(predictor.network, "test")["micro_f1"] > 0.8
-    baseline = task.baselines("test")["most frequent"]
+    assert task.evaluate(predictor.network, splits["test"]).metrics["micro_f1"] > 0.8
+    baseline = task.baselines(splits, ["test"])["test"]["most frequent"]
     assert set(baseline) == {"loss", "accuracy", "micro_f1", "macro_f1", "error", "examples"}
-    (table,) = task.views(predictor, "test")
+    (table,) = task.views(task.evaluate(predictor.network, splits["test"]))
     assert isinstance(table, Table)
     assert [row[0] for row in table.rows] == ["x", "y"]
 
@@ -125,25 +131,25 @@ def test_missing_and_unknown_labels(tmp_path: Path) -> None:
 def test_numbers_are_no_labels() -> None:
     refused("data.target", "different numbers", "regress", name="classify", data="adding:20")
     frame = pd.DataFrame({"text": ["a", "b"] * 20, "label": [0.5, 1.5] * 20})
-    assert prepare("classify", frame).processor.labels == ("0.5", "1.5")  # few are classes
+    assert prepare_splits("classify", frame)[0].processor.labels == ("0.5", "1.5")  # few are classes
 
 
 def test_one_label_where_lists_were_trained(tmp_path: Path) -> None:
     lists = write_rows(tmp_path / "a.jsonl", [{"text": f"t{n}", "label": ["a", "b"][: 1 + n % 2]} for n in range(20)])
     single = write(tmp_path / "b.csv", "text,label\nx,a\ny,b\n")
     for train, other in ((lists, single), (single, lists)):
-        task = prepare("classify", train, **NO_SPLIT)
+        task, _ = prepare_splits("classify", train, **NO_SPLIT)
         with pytest.raises(SeriatimError):  # a label "ab" must not become the labels a and b
-            task.with_data(str(other))
+            read_split(task, str(other))
 
 
 def test_flip_validation_column(tmp_path: Path) -> None:
     rows = "AC,p,train,\nCA,q,train,True\nAA,p,test,\nCC,q,train,False\nGG,q,test,True\n"
     path = write(tmp_path / "a.csv", f"sequence,target,set,validation\n{rows}")
-    task = prepare("classify", path)
-    assert list(task.datasets["train"]["input"]) == ["AC", "CC"]
-    assert list(task.datasets["validation"]["input"]) == ["CA"]
-    assert list(task.datasets["test"]["input"]) == ["AA", "GG"]
+    _, splits = prepare_splits("classify", path)
+    assert list(splits["train"].rows["input"]) == ["AC", "CC"]
+    assert list(splits["validation"].rows["input"]) == ["CA"]
+    assert list(splits["test"].rows["input"]) == ["AA", "GG"]
 
 
 # Text
@@ -157,9 +163,14 @@ def _films() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["text", "label"])
 
 
+@pytest.fixture(name="splits", scope="module")
+def _splits(films: pd.DataFrame) -> Any:
+    return prepare_splits("classify", films, {"name": "gru", "width": 16})[1]
+
+
 @pytest.fixture(name="trained", scope="module")
 def _trained(films: pd.DataFrame) -> Any:
-    return fit(prepare("classify", films, {"name": "gru", "width": 16}), 40)
+    return fit_splits(*prepare_splits("classify", films, {"name": "gru", "width": 16}), 40)
 
 
 def test_predictions_do_not_depend_on_the_batch(trained: Any) -> None:
@@ -182,16 +193,16 @@ def test_frame_in_frame_out(trained: Any) -> None:
 
 def test_a_row_for_each_row_and_line(trained: Any, tmp_path: Path) -> None:
     table = write(tmp_path / "new.csv", 'note,text\nx,"a fine, warm film"\ny,\nz,"dull\nand long"\n')
-    assert [record["prediction"] for record in trained.call("classify", str(table))][::2] == ["good", "bad"]
+    assert [record["prediction"] for record in trained.call("classify", Path(table))][::2] == ["good", "bad"]
     lines = write(tmp_path / "lines.txt", "a fine film\n\nso dull\n")
-    assert len(trained.call("classify", str(lines))) == 3
+    assert len(trained.call("classify", Path(lines))) == 3
     other = write(tmp_path / "o.csv", "title,opinion,stars\ndull,a fine film,good\nfine,so dull,bad\n")
     with pytest.raises(SeriatimError) as caught:
-        trained.call("classify", str(other))
+        trained.call("classify", Path(other))
     assert caught.value.code == "data.column"
     columns = {"input": "opinion", "target": "stars"}
-    task = trained.task.with_data(str(other), columns=columns)
-    assert task.evaluate(trained.network, "test")["accuracy"] == 1.0
+    split = read_split(trained.task, str(other), columns)
+    assert trained.task.evaluate(trained.network, split).metrics["accuracy"] == 1.0
 
 
 def test_another_encoding_than_that_of_the_training_data(tmp_path: Path) -> None:
@@ -199,41 +210,46 @@ def test_another_encoding_than_that_of_the_training_data(tmp_path: Path) -> None
         (tmp_path / "old").mkdir(exist_ok=True)
         lines = "".join(f"{word} {number}\n" for number in range(30))
         (tmp_path / "old" / f"{label}.txt").write_bytes(lines.encode("cp1252"))
-    predictor = fit(prepare("classify", tmp_path / "old", encoding="cp1252"), 40)
+    predictor = fit_splits(*prepare_splits("classify", tmp_path / "old", encoding="cp1252"), 40)
     for encoding in ("utf-8", "cp1252"):
         (tmp_path / "new.txt").write_bytes("été 7\nhiver 7\n".encode(encoding))
-        records = predictor.call("classify", str(tmp_path / "new.txt"))
+        records = predictor.call("classify", Path(tmp_path / "new.txt"))
         assert [record["prediction"] for record in records] == ["yes", "no"]
 
 
-def test_metrics_baseline_sample_and_views(trained: Any) -> None:
+def test_metrics_baseline_sample_and_views(trained: Any, splits: Any) -> None:
     task = trained.task
-    metrics = task.evaluate(trained.network, "validation")
+    metrics = task.evaluate(trained.network, splits["validation"]).metrics
     assert set(metrics) == {"loss", "accuracy", "macro_f1", "error", "examples"}
-    assert task.evaluate(trained.network, "train", limit=20)["examples"] < 10
-    assert task.baselines("test")["most frequent"]["accuracy"] == pytest.approx(0.5, abs=0.2)
-    assert "(is " in task.sample(trained.network)
-    untrained = task.predictor(task.build())
-    views = task.views(untrained, "test")
+    assert task.evaluate(trained.network, task.sample_split(splits["train"], 100)).metrics["examples"] < 10
+    assert task.baselines(splits, ["test"])["test"]["most frequent"]["accuracy"] == pytest.approx(0.5, abs=0.2)
+    assert "(is " in task.sample(task.evaluate(trained.network, splits["validation"]))
+    untrained = task.predictor(task.build(splits.train))
+    views = task.views(task.evaluate(untrained.network, splits["test"]))
     assert [type(view) for view in views] == [Confusion, Table, Table]
     errors = views[2]
     assert errors.title == "Most confident errors"
     confidences = [row[-1] for row in errors.rows]
     assert confidences == sorted(confidences, reverse=True)
-    assert np.array(views[0].counts).sum() == len(task.encoded["test"])
+    assert np.array(views[0].counts).sum() == len(splits["test"].items)
     usage = trained.usage("run")
     assert usage[0].shell == 'seriatim classify run "a text"'
 
 
-def test_many_labels_have_no_confusion_matrix(trained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_labels_have_no_confusion_matrix(trained: Any, splits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seriatim.tasks.classify.task.MAX_CONFUSION", 1)
-    assert not any(isinstance(view, Confusion) for view in trained.task.views(trained, "test"))
+    views = trained.task.views(trained.task.evaluate(trained.network, splits["test"]))
+    assert not any(isinstance(view, Confusion) for view in views)
 
 
 def test_reach_of_the_gradient() -> None:
     rows = [(" ".join(f"w{(n + k) % 9}" for k in range(25)), "ab"[n % 2]) for n in range(40)]
-    task = prepare("classify", pd.DataFrame(rows, columns=["text", "label"]), {"name": "rnn", "width": 4})
-    (reach,) = [view for view in task.views(task.predictor(task.build()), "train") if isinstance(view, Lines)]
+    task, splits = prepare_splits(
+        "classify", pd.DataFrame(rows, columns=["text", "label"]), {"name": "rnn", "width": 4}
+    )
+    network = task.build(splits.train)
+    (reach,) = task.network_views(network, task.evaluate(network, splits["train"]))
+    assert isinstance(reach, Lines)
     assert reach.series[0].y == pytest.approx(reach.series[1].y)  # nothing was trained
     assert reach.series[0].x[0] == 24
 
@@ -243,7 +259,7 @@ def test_processor_is_stored_and_restored(trained: Any, tmp_path: Path) -> None:
     for name, tokenizer in tokenizers.items():
         tokenizer.save(tmp_path / name)
     processor = from_dict(json.loads(json.dumps(values)), tmp_path)
-    restored = ClassifyTask(trained.task.config, processor, trained.task.columns, trained.task.kinds)
+    restored = ClassifyTask(trained.task.config, processor, trained.task.layout)
     network = restored.network(restored.config.model)
     network.load_state_dict(trained.network.state_dict())
     texts = ["a fine film", "so dull"]
@@ -256,17 +272,17 @@ def test_embeddings_of_texts(trained: Any) -> None:
 
 
 def test_causal_models_have_no_first_element(films: pd.DataFrame) -> None:
-    task = prepare("classify", films, settings={"pooling": "first"})
+    task, splits = prepare_splits("classify", films, settings={"pooling": "first"})
     with pytest.raises(SeriatimError, match="causal") as caught:
-        task.build()
+        task.build(splits.train)
     assert caught.value.code == "task.pooling"
 
 
 def test_truncation_is_noted(films: pd.DataFrame) -> None:
     diagnostics = Diagnostics()
-    task = prepare("classify", films, settings={"context_length": 3}, diagnostics=diagnostics)
+    task, splits = prepare_splits("classify", films, settings={"context_length": 3}, diagnostics=diagnostics)
     assert task.processor.input.longest == 3
-    assert task.encoded["train"].lengths.max() == 3
+    assert splits["train"].items.lengths.max() == 3
     assert any("training sequences are truncated to 3 elements" in note for note in diagnostics.notes)
 
 
@@ -277,9 +293,9 @@ def test_truncation_outside_the_training_split_is_noted(films: pd.DataFrame, tmp
     diagnostics = Diagnostics()
     model = {"name": "gpt", "heads": 2, "layers": 1}
     files = {"validation": str(other), "test": str(other)}
-    task = prepare("classify", tmp_path / "train.csv", model, diagnostics=diagnostics, **files)
+    task, splits = prepare_splits("classify", tmp_path / "train.csv", model, diagnostics=diagnostics, **files)
     limit = task.processor.input.max_length
-    assert limit == task.encoded["train"].lengths.max() == task.encoded["test"].lengths.max()
+    assert limit == splits["train"].items.lengths.max() == splits["test"].items.lengths.max()
     for split in files:
         note = f"1 of 2 {split} sequences are truncated to {limit} elements (task.context_length)"
         assert note in diagnostics.notes
@@ -288,7 +304,7 @@ def test_truncation_outside_the_training_split_is_noted(films: pd.DataFrame, tmp
 
 def trained_notes(films: pd.DataFrame) -> list[str]:
     diagnostics = Diagnostics()
-    prepare("classify", films, diagnostics=diagnostics)
+    prepare_splits("classify", films, diagnostics=diagnostics)
     return diagnostics.notes
 
 
@@ -297,25 +313,26 @@ def test_pretrained_tokenizer_and_labels() -> None:
     processor = ClassifyProcessor.from_pretrained({"tokenizer": tokenizer}, 12, ("neg", "pos"))
     assert (processor.input.max_length, processor.labels) == (12, ("neg", "pos"))
     frame = pd.DataFrame({"text": ["a fine film", "a film"] * 10, "label": ["x", "y"] * 10})
-    config = prepare("classify", frame).config
-    task = ClassifyTask.prepare(config, frame, pretrained={"tokenizer": tokenizer})
+    config = make_config("classify", frame)
+    task, _ = reading.prepare(ClassifyTask, config, frame, pretrained={"tokenizer": tokenizer})
     assert task.processor.input.tokenizer is tokenizer
 
 
-def test_unlabeled_rows(trained: Any) -> None:
-    task = trained.task
-    seen = list(task.datasets["test"]["input"][:2])
-    rows = task.read_unlabeled(pd.DataFrame({"text": [*seen, "new", ""]}))
+def test_unlabeled_rows(trained: Any, splits: Any) -> None:
+    diagnostics = Diagnostics()
+    seen = list(splits["test"].rows["input"][:2])
+    source = open_source(pd.DataFrame({"text": [*seen, "new", ""]}))
+    rows = read_unlabeled(trained.task, splits, source, diagnostics)
     assert (len(rows), "target" in rows) == (3, False)
-    assert any("2 of" in note and "unlabeled" in note for note in task.diagnostics.notes)
+    assert any("2 of" in note and "unlabeled" in note for note in diagnostics.notes)
 
 
-def test_teachers_must_have_the_same_labels(films: pd.DataFrame, trained: Any) -> None:
-    other = prepare("classify", films.replace({"label": {"good": "great"}}))
+def test_teachers_must_have_the_same_labels(films: pd.DataFrame, trained: Any, splits: Any) -> None:
+    other, _ = prepare_splits("classify", films.replace({"label": {"good": "great"}}))
     mismatches = other.teacher_mismatches(trained)
     assert mismatches == ['only this model has the label: "great"', 'only the teacher has the label: "good"']
     assert trained.task.teacher_mismatches(trained) == []
-    batch = trained.task.batch(0, 0, 4, 4)
+    batch = TaskObjective.of(trained.task, splits).batch(0, 0, 4, 4)
     output = trained.task.forward(trained.network, batch)
     assert output.features.shape == (4, 16)
     teacher = replace(output, scores=output.scores.detach() + torch.randn(4, 2))
@@ -323,8 +340,8 @@ def test_teachers_must_have_the_same_labels(films: pd.DataFrame, trained: Any) -
     assert torch.equal(trained.task.distillation_loss(output, teacher, 2.0), expected)
 
 
-def test_label_smoothing(trained: Any) -> None:
-    task, batch = trained.task, trained.task.batch(0, 0, 4, 4)
+def test_label_smoothing(trained: Any, splits: Any) -> None:
+    task, batch = trained.task, TaskObjective.of(trained.task, splits).batch(0, 0, 4, 4)
     output = task.forward(trained.network, batch)
     expected = torch.nn.functional.cross_entropy(output.scores, batch.targets, reduction="sum", label_smoothing=0.2)
     assert torch.equal(task.loss(output, batch, 0.2), expected)
@@ -350,30 +367,32 @@ def _pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(name="judge", scope="module")
 def _judge(pairs: Path) -> Any:
-    task = prepare("classify", pairs, {"name": "gru", "width": 24}, columns={"target": "label"})
-    return fit(task, 100, lr=0.01)
+    task, splits = prepare_splits("classify", pairs, {"name": "gru", "width": 24}, columns={"target": "label"})
+    return fit_splits(task, splits, 100, lr=0.01), splits
 
 
 def test_both_texts_and_their_order_count(judge: Any) -> None:
+    judge, splits = judge
     task = judge.task
-    assert task.columns["input"] == "premise,hypothesis"
-    assert task.evaluate(judge.network, "test")["accuracy"] > 0.9
+    assert task.layout.columns["input"] == "premise,hypothesis"
+    assert task.evaluate(judge.network, splits["test"]).metrics["accuracy"] > 0.9
     pairs = [("it was good 1", "cold , they said"), ("it was cold 1", "good , they said")]
     assert [record["prediction"] for record in judge.call("classify", pairs)] == ["gb", "bg"]
     assert judge.call("classify", [list(pair) for pair in pairs]) == judge.call("classify", pairs)  # as from JSON
     assert judge.call("classify", ["\t".join(pair) for pair in pairs]) == judge.call("classify", pairs)
     assert len(judge.call("classify", [("", "x"), ("", "")])) == 2
-    assert " ⇥ " in task.sample(judge.network)
+    assert " ⇥ " in task.sample(task.evaluate(judge.network, splits["validation"]))
     assert "\\t" in judge.usage("run")[0].shell
 
 
 def test_files_of_pairs(judge: Any, tmp_path: Path) -> None:
+    judge, _ = judge
     rows = "x,cold they said,it was good 1,gb\nx,,,gg\nx,good,it was cold,bg\n"
     known = write(tmp_path / "a.csv", f"note,hypothesis,premise,label\n{rows}")
-    predictions = judge.call("classify", str(known))
+    predictions = judge.call("classify", Path(known))
     assert (len(predictions), predictions[0]["prediction"], predictions[2]["prediction"]) == (3, "gb", "bg")
     lines = write(tmp_path / "a.txt", "it was good 1\tcold they said\nit was cold\tgood\n")
-    assert [record["prediction"] for record in judge.call("classify", str(lines))] == ["gb", "bg"]
+    assert [record["prediction"] for record in judge.call("classify", Path(lines))] == ["gb", "bg"]
     for bad in (["it was good"], "no tab\n", ["a\tb\tc"]):
         source = bad if isinstance(bad, list) else str(write(tmp_path / "b.txt", bad))
         with pytest.raises(SeriatimError, match="two texts") as caught:
@@ -383,22 +402,22 @@ def test_files_of_pairs(judge: Any, tmp_path: Path) -> None:
 
 def test_a_pair_for_a_model_of_single_texts(trained: Any) -> None:
     with pytest.raises(SeriatimError):
-        trained.task.encode(trained.task.read(pd.DataFrame({"a": ["x"], "b": ["y"]}), columns={"input": "a,b"}))
+        read_split(trained.task, pd.DataFrame({"a": ["x"], "b": ["y"]}), {"input": "a,b"})
 
 
 @pytest.mark.parametrize("names", ["sentence1,sentence2", "Sentence_A,Sentence_B", "text 1,text 2", "query,passage"])
 def test_usual_names_of_two_texts(tmp_path: Path, names: str) -> None:
     path = write(tmp_path / "a.csv", f"{names},score\nx y,z,1\nu,v w,2\n")
-    task = prepare("classify", path, columns={"target": "score"}, **NO_SPLIT)
-    assert task.columns["input"] == names
+    task, _ = prepare_splits("classify", path, columns={"target": "score"}, **NO_SPLIT)
+    assert task.layout.columns["input"] == names
     assert task.processor.input.texts == 2
 
 
 def test_one_empty_text_of_two_is_kept(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", 'premise,hypothesis,y\na,b,p\n, ,q\nc,,q\n" ",d,p\n')
     diagnostics = Diagnostics()
-    task = prepare("classify", path, diagnostics=diagnostics, **NO_SPLIT)
-    assert labels_of(task) == ["p", "q", "p"]
+    task, splits = prepare_splits("classify", path, diagnostics=diagnostics, **NO_SPLIT)
+    assert labels_of(task, splits) == ["p", "q", "p"]
     assert "a.csv: 1 rows with an empty input are left out, the first at a.csv, line 3" in diagnostics.notes
     assert "a.csv: 2 rows have one of two texts, the first at a.csv, line 4" in diagnostics.notes
 
@@ -455,8 +474,8 @@ def text_models() -> list[str]:
 @pytest.mark.parametrize("model", text_models())
 def test_every_model_reads_two_texts(pairs: Path, model: str) -> None:
     """Also longer ones than it was built for, with the same prediction alone and in a batch."""
-    task = prepare("classify", pairs, {"name": model, "width": 16}, columns={"target": "label"})
-    predictor = task.predictor(task.build())
+    task, splits = prepare_splits("classify", pairs, {"name": model, "width": 16}, columns={"target": "label"})
+    predictor = task.predictor(task.build(splits.train))
     inputs = [("it was good 1", "cold , they said"), ("it was good " * 40, "cold , they said " * 40), ("", "cold")]
     together = predictor.call("classify", inputs, probabilities=True)
     for pair, record in zip(inputs, together, strict=True):
@@ -480,17 +499,18 @@ def test_lists_of_numbers_in_every_form(tmp_path: Path) -> None:
         write(tmp_path / "c.csv", f"series,label\n{quoted}"),
     ]
     for path in sources:
-        task = prepare("classify", path, columns={"input": "series"}, **NO_SPLIT)
-        inputs = task.encoded["train"].inputs
+        task, splits = prepare_splits("classify", path, columns={"input": "series"}, **NO_SPLIT)
+        inputs = splits["train"].items.inputs
         assert [inputs[row][:, 0].tolist() for row in range(3)] == [[1.0, 2.5], [3.0], [4.0, 5.0, 6.0]]
         assert task.processor.input.features == ("series",)
-    guessed = prepare("classify", sources[1], **NO_SPLIT)  # a column that nobody named is text
+    guessed, _ = prepare_splits("classify", sources[1], **NO_SPLIT)  # a column that nobody named is text
     assert isinstance(guessed.processor.input, TextCodec)
-    named = prepare("classify", sources[1], settings={"input_kind": "text"}, columns={"input": "series"}, **NO_SPLIT)
+    as_text = {"settings": {"input_kind": "text"}, "columns": {"input": "series"}}
+    named, _ = prepare_splits("classify", sources[1], **as_text, **NO_SPLIT)
     assert isinstance(named.processor.input, TextCodec)
-    numbers = prepare("classify", sources[1], settings={"input_kind": "numbers"}, **NO_SPLIT)
+    numbers, splits = prepare_splits("classify", sources[1], settings={"input_kind": "numbers"}, **NO_SPLIT)
     assert isinstance(numbers.processor.input, NumberCodec)
-    predictor = numbers.predictor(numbers.build())
+    predictor = numbers.predictor(numbers.build(splits.train))
     assert len(predictor.call("classify", ["0.5 1", "2,3", [4, 5.5]])) == 3
     with pytest.raises(SeriatimError):
         predictor.call("classify", ["one two"])
@@ -500,8 +520,9 @@ def test_columns_of_numbers(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "y,t1,t2,t3\na,1,2,3\nb,4,5,6\n")
     for columns in ("t1,t2,t3", "t1..t3"):
         diagnostics = Diagnostics()
-        task = prepare("classify", path, columns={"input": columns, "target": "y"}, diagnostics=diagnostics, **NO_SPLIT)
-        assert task.encoded["train"].inputs[1][:, 0].tolist() == [4, 5, 6]
+        named = {"input": columns, "target": "y"}
+        _, splits = prepare_splits("classify", path, columns=named, diagnostics=diagnostics, **NO_SPLIT)
+        assert splits["train"].items.inputs[1][:, 0].tolist() == [4, 5, 6]
         assert "3 columns are a sequence of 3 numbers" in diagnostics.notes
     missing = write(tmp_path / "c.csv", "y,a,b\np,1,\nq,1,2\n")
     columns = {"input": "a,b", "target": "y"}
@@ -512,9 +533,9 @@ def test_steps_of_another_width(tmp_path: Path) -> None:
     train = write_rows(tmp_path / "a.jsonl", [{"x": [[1, 2], [3, 4]], "y": "ab"[n % 2]} for n in range(20)])
     other = write_rows(tmp_path / "b.jsonl", [{"x": [[1, 2, 3]], "y": "a"}])
     refused("data.features", "b.jsonl, line 1", "3 numbers", name="classify", data=train, test=str(other))
-    task = prepare("classify", train)
+    task, splits = prepare_splits("classify", train)
     assert task.processor.input.features == ("x.1", "x.2")
-    predictor = task.predictor(task.build())
+    predictor = task.predictor(task.build(splits.train))
     with pytest.raises(SeriatimError) as caught:
         predictor.call("classify", [np.zeros((4, 3))])
     assert caught.value.code == "data.features"
@@ -523,11 +544,12 @@ def test_steps_of_another_width(tmp_path: Path) -> None:
 def test_scaling_by_the_training_split(tmp_path: Path) -> None:
     rows = [{"x": [float(n), float(n + 1)], "y": "ab"[n % 2]} for n in range(40)]
     path = write_rows(tmp_path / "a.jsonl", rows)
-    standard = prepare("classify", path).build().input
-    values = prepare("classify", path).encoded["train"].inputs.values
+    task, splits = prepare_splits("classify", path)
+    standard, values = task.build(splits.train).input, splits.train.items.inputs.values
     assert float(standard.mean[0]) == pytest.approx(values.mean(), rel=1e-6)
     assert float(standard.std[0]) == pytest.approx(values.std(), rel=1e-6)
-    plain = prepare("classify", path, settings={"scaling": "none"}).build().input
+    task, splits = prepare_splits("classify", path, settings={"scaling": "none"})
+    plain = task.build(splits.train).input
     assert (float(plain.mean[0]), float(plain.std[0])) == (0.0, 1.0)
 
 
@@ -557,23 +579,26 @@ def _images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(name="eye", scope="module")
 def _eye(images: Path) -> Any:
-    return fit(prepare("classify", images, {"name": "resnet", "width": 4}), 40)
+    task, splits = prepare_splits("classify", images, {"name": "resnet", "width": 4})
+    return fit_splits(task, splits, 40), splits
 
 
-def test_images_are_learned(eye: Any, images: Path) -> None:
+def test_images_are_learned(eye: Any) -> None:
+    eye, splits = eye
     task = eye.task
-    assert task.evaluate(eye.network, "test")["accuracy"] >= 0.8
+    assert task.evaluate(eye.network, splits["test"]).metrics["accuracy"] >= 0.8
     assert task.processor.labels == ("bars", "disc")
     assert 0.05 < float(eye.network.input.mean[0]) < 0.6
     assert task.prefetch
     codec = task.processor.input
     assert isinstance(codec, ImageCodec)
     assert (codec.layout.shape, codec.margin, codec.flip) == ((3, 20, 20), 2, True)
-    assert task.evaluate(eye.network, "train", limit=1000)["examples"] == 10  # 100 elements for an image
-    assert len(eye.element_names(task.encoded["test"], 0)) == np.prod(eye.network.input.grid)
+    assert len(task.sample_split(splits["train"], 1000).items) == 10  # 100 elements for an image
+    assert len(eye.element_names(splits["test"].items, 0)) == np.prod(eye.network.input.grid)
 
 
 def test_predictions_for_files_arrays_and_folders(eye: Any, images: Path, tmp_path: Path) -> None:
+    eye, _ = eye
     paths = [str(path) for path in sorted(images.rglob("*.png"))[::7]]
     together = eye.call("classify", paths)
     assert together[0]["image"] == paths[0]
@@ -582,10 +607,10 @@ def test_predictions_for_files_arrays_and_folders(eye: Any, images: Path, tmp_pa
         assert alone["confidence"] == pytest.approx(record["confidence"], abs=1e-5)
     arrays = eye.call("classify", [np.asarray(Image.open(path)) for path in paths])
     assert [record["confidence"] for record in arrays] == [record["confidence"] for record in together]
-    assert len(eye.call("classify", str(images / "disc"))) == 30
+    assert len(eye.call("classify", Path(images / "disc"))) == 30
     assert len(eye.call("classify", paths[0])) == 1
     table = write(tmp_path / "new.csv", f"file\n{paths[0]}\n")
-    assert eye.call("classify", str(table))[0]["confidence"] == pytest.approx(together[0]["confidence"], abs=1e-5)
+    assert eye.call("classify", Path(table))[0]["confidence"] == pytest.approx(together[0]["confidence"], abs=1e-5)
     paint("disc", 7, 200).save(tmp_path / "large.jpg")
     Image.new("LA", (1, 1)).save(tmp_path / "dot.png")
     assert (
@@ -600,17 +625,18 @@ def test_predictions_for_files_arrays_and_folders(eye: Any, images: Path, tmp_pa
 
 
 def test_augmentation_is_a_function_of_the_step(eye: Any) -> None:
-    task = eye.task
-    whole = task.batch(3, 0, 8, 8)
-    halves = [task.batch(3, first, first + 4, 8) for first in (0, 4)]
+    eye, splits = eye
+    objective = TaskObjective.of(eye.task, splits)
+    whole = objective.batch(3, 0, 8, 8)
+    halves = [objective.batch(3, first, first + 4, 8) for first in (0, 4)]
     assert torch.equal(whole.inputs, torch.cat([half.inputs for half in halves]))
-    assert not torch.equal(whole.inputs, task.batch(4, 0, 8, 8).inputs)
-    assert torch.equal(whole.inputs, task.batch(3, 0, 8, 8).inputs)
+    assert not torch.equal(whole.inputs, objective.batch(4, 0, 8, 8).inputs)
+    assert torch.equal(whole.inputs, objective.batch(3, 0, 8, 8).inputs)
 
 
 def test_the_report_shows_wrongly_classified_images(images: Path) -> None:
-    task = prepare("classify", images, {"name": "vit", "width": 8, "heads": 2, "layers": 1})
-    views = task.views(task.predictor(task.build()), "test")
+    task, splits = prepare_splits("classify", images, {"name": "vit", "width": 8, "heads": 2, "layers": 1})
+    views = task.views(task.evaluate(task.build(splits.train), splits["test"]))
     errors = next(view for view in views if view.title == "Most confident errors")
     assert isinstance(errors.rows[0][1], ChartImage)
 
@@ -632,19 +658,21 @@ def test_broken_images_are_reported_or_left_out(tmp_path: Path) -> None:
         data=tmp_path / "set",
     )
     diagnostics = Diagnostics()
-    task = prepare("classify", tmp_path / "set", settings={"images": {"broken": "skip"}}, diagnostics=diagnostics)
-    assert sum(len(encoded) for encoded in task.encoded.values()) == 22
+    skip = {"images": {"broken": "skip"}}
+    task, splits = prepare_splits("classify", tmp_path / "set", settings=skip, diagnostics=diagnostics)
+    assert sum(len(split.items) for split in splits.parts.values()) == 22
     assert any("images are left out" in note for note in diagnostics.notes)
-    assert task.batch(0, 0, 4, 4).inputs.shape == (4, 3, 20, 20)
+    assert TaskObjective.of(task, splits).batch(0, 0, 4, 4).inputs.shape == (4, 3, 20, 20)
 
 
 def test_tables_of_paths(images: Path, tmp_path: Path) -> None:
     rows = [f"{path.parent.name}/{path.name},{path.parent.name}" for path in sorted(images.rglob("*.png"))]
     table = write(images.parent / "labels.csv", "\n".join(["path,kind", *(f"images/{row}" for row in rows)]) + "\n")
-    task = prepare("classify", table, columns={"target": "kind"})
-    assert task.kinds["input"] is IMAGE
-    assert task.columns["input"] == "path"
-    text = prepare("classify", table, settings={"input_kind": "text"}, columns={"input": "path", "target": "kind"})
+    task, _ = prepare_splits("classify", table, columns={"target": "kind"})
+    assert task.layout.kinds["input"] is IMAGE
+    assert task.layout.columns["input"] == "path"
+    columns = {"input": "path", "target": "kind"}
+    text, _ = prepare_splits("classify", table, settings={"input_kind": "text"}, columns=columns)
     assert isinstance(text.processor.input, TextCodec)
     missing = write(
         images.parent / "missing.csv",
@@ -656,39 +684,40 @@ def test_tables_of_paths(images: Path, tmp_path: Path) -> None:
 def test_models_that_do_not_fit_the_input(images: Path, films: pd.DataFrame) -> None:
     for data in (films, pd.DataFrame({"x": [[1.0, 2.0]] * 20, "label": ["a", "b"] * 10})):
         with pytest.raises(SeriatimError) as caught:
-            prepare("classify", data, {"name": "resnet", "width": 4})
+            prepare_splits("classify", data, {"name": "resnet", "width": 4})
         assert caught.value.code in ("task.images", "data.column")
     refused("task.images", "context-length", name="classify", data=images, settings={"context_length": 5})
-    task = prepare("classify", pd.DataFrame({"x": [[1.0, 2.0]] * 20, "label": ["a", "b"] * 10}), "nadaraya_watson")
+    numbers = pd.DataFrame({"x": [[1.0, 2.0]] * 20, "label": ["a", "b"] * 10})
+    task, splits = prepare_splits("classify", numbers, "nadaraya_watson")
     with pytest.raises(SeriatimError) as caught:
-        task.fit(task.config.model)
+        task.fit(task.config.model, splits.train, Diagnostics())
     assert caught.value.code == "task.model"
 
 
 def test_batches_are_on_the_device_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """In evaluation and prediction, too: a network that was trained on a GPU is still there."""
     rows = [{"text": f"{word} film {n}", "label": word} for n in range(10) for word in ("fine", "dull")]
-    task = prepare("classify", rows)
-    network, moved = task.build(), []
+    task, splits = prepare_splits("classify", rows)
+    network, moved = task.build(splits.train), []
     move = Batch.to
     monkeypatch.setattr(Batch, "to", lambda batch, device: (moved.append(device), move(batch, device))[1])
-    task.evaluate(network, "validation")
-    task.predictor(network).scores(task.encoded["test"])
+    task.evaluate(network, splits["validation"])
+    task.predictor(network).scores(splits["test"].items)
     assert moved == [torch.device("cpu")] * 2
 
 
 def test_integer_labels_in_memory_come_back_as_integers() -> None:
     model = {"name": "rnn", "width": 4}
     frame = pd.DataFrame({"text": ["a good film", "a bad film"] * 12, "label": [10, 9] * 12})
-    task = prepare("classify", frame, model)
-    predictor = task.predictor(task.build())
+    task, splits = prepare_splits("classify", frame, model)
+    predictor = task.predictor(task.build(splits.train))
     assert task.processor.labels == ("9", "10")
     records = predictor.call("classify", ["a good film"], probabilities=True)
     assert type(records[0]["prediction"]) is int
     assert set(records[0]["probabilities"]) == {"9", "10"}
-    assert task.with_data(frame).encoded["test"].targets.tolist() == [1, 0] * 12
-    as_text = prepare("classify", frame.astype(str), model)
-    prediction = as_text.predictor(as_text.build()).call("classify", ["a good film"])[0]["prediction"]
+    assert read_split(task, frame).items.labels.tolist() == [1, 0] * 12
+    as_text, splits = prepare_splits("classify", frame.astype(str), model)
+    prediction = as_text.predictor(as_text.build(splits.train)).call("classify", ["a good film"])[0]["prediction"]
     assert prediction == str(records[0]["prediction"])
 
 

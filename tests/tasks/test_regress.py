@@ -18,8 +18,10 @@ from seriatim.models.nadaraya_watson import NadarayaWatson
 from seriatim.nn.network import load_weights, weights
 from seriatim.report.charts import Heatmap, Lines, Scatter, Table
 from seriatim.tasks.base import Output
+from seriatim.tasks.reading import read_split
 from seriatim.tasks.regress.task import RegressTask
-from task_helpers import fit, prepare, refused
+from seriatim.training.objective import TaskObjective
+from task_helpers import fit_splits, prepare_splits, refused
 
 NO_SPLIT = {"fractions": (1.0, 0.0, 0.0)}
 
@@ -46,8 +48,8 @@ def test_targets_of_every_form(tmp_path: Path) -> None:
         (lists, {}, ("value 1", "value 2")),
         (cells, {"label_separator": " "}, ("value 1", "value 2")),
     ):
-        task = prepare("regress", path, **NO_SPLIT, **options)
-        assert task.encoded["train"].targets.tolist() == [[1, 2], [3, -40]]
+        task, splits = prepare_splits("regress", path, **NO_SPLIT, **options)
+        assert splits["train"].items.targets.tolist() == [[1, 2], [3, -40]]
         assert task.processor.targets == names
     ragged = write_rows(tmp_path / "d.jsonl", [{"text": "x", "y": [1, 2]}, {"text": "y", "y": [3]}])
     refused("data.target", "d.jsonl, line 2", "1 numbers to predict", name="regress", data=ragged, **NO_SPLIT)
@@ -61,13 +63,13 @@ def test_proteins_as_tape_stores_them(tmp_path: Path) -> None:
             for n in range(count)
         ]
         write(tmp_path / f"stability_{split}.json", json.dumps(rows))
-    task = prepare("regress", tmp_path)
-    assert {name: len(rows) for name, rows in task.datasets.items()} == {"train": 8, "validation": 3, "test": 2}
-    assert task.encoded["test"].targets.tolist() == [[0.0], [0.5]]
-    assert task.processor.input.tokenizer.decode(task.encoded["test"].inputs[1]) == "MKVMKV"
+    task, splits = prepare_splits("regress", tmp_path)
+    assert {name: len(split.rows) for name, split in splits.parts.items()} == {"train": 8, "validation": 3, "test": 2}
+    assert splits["test"].items.targets.tolist() == [[0.0], [0.5]]
+    assert task.processor.input.tokenizer.decode(splits["test"].items.inputs[1]) == "MKVMKV"
     table = "sequence,stability_score,split\nMKV,1,train\nMKVV,2,train\nMK,3,valid\nM,4,test\n"
-    splits = prepare("regress", write(tmp_path / "stability.csv", table)).datasets
-    assert {name: rows["target"].tolist() for name, rows in splits.items()} == {
+    _, splits = prepare_splits("regress", write(tmp_path / "stability.csv", table))
+    assert {name: split.rows["target"].tolist() for name, split in splits.parts.items()} == {
         "train": [1.0, 2.0], "validation": [3.0], "test": [4.0],
     }  # fmt: skip
 
@@ -78,12 +80,12 @@ def test_numbers_that_are_missing_or_wrong(tmp_path: Path) -> None:
         refused(f"data.{code}", "a.csv, line 3", name="regress", data=path, columns={"target": "y"}, **NO_SPLIT)
     words = write(tmp_path / "b.csv", "text,y\nx,good\nz,bad\n")
     with pytest.raises(SeriatimError, match=r"b\.csv") as caught:
-        prepare("regress", words, columns={"target": "y"}, **NO_SPLIT)
+        prepare_splits("regress", words, columns={"target": "y"}, **NO_SPLIT)
     assert caught.value.code in ("data.number", "data.column")
-    two = prepare("regress", pd.DataFrame({"text": ["a", "b"] * 10, "p": range(20), "q": range(20)}),
+    two, _ = prepare_splits("regress", pd.DataFrame({"text": ["a", "b"] * 10, "p": range(20), "q": range(20)}),
                   columns={"input": "text", "target": "p,q"})  # fmt: skip
     with pytest.raises(SeriatimError, match="1 numbers to predict, the model has 2") as caught:
-        two.with_data(pd.DataFrame({"text": ["a"], "p": [1.0]}), columns={"target": "p"})
+        read_split(two, pd.DataFrame({"text": ["a"], "p": [1.0]}), {"target": "p"})
     assert caught.value.code == "data.target"
 
 
@@ -93,19 +95,21 @@ def test_numbers_that_are_missing_or_wrong(tmp_path: Path) -> None:
 @pytest.fixture(name="trained", scope="module")
 def _trained() -> Any:
     x = np.random.default_rng(0).normal(size=(200, 6)).astype(np.float32)
-    task = prepare("regress", (x, x.sum(axis=1)), {"name": "gru", "width": 16}, settings={"pooling": "last"})
-    return fit(task, 150, lr=0.01)
+    model, settings = {"name": "gru", "width": 16}, {"pooling": "last"}
+    task, splits = prepare_splits("regress", (x, x.sum(axis=1)), model, settings=settings)
+    return fit_splits(task, splits, 150, lr=0.01), splits
 
 
 def test_predictions_are_in_the_units_of_the_data(trained: Any) -> None:
+    trained, splits = trained
     task = trained.task
-    metrics = task.evaluate(trained.network, "test")
+    metrics = task.evaluate(trained.network, splits["test"]).metrics
     assert set(metrics) == {"loss", "mse", "mae", "r2", "spearman", "pearson", "examples"}
     assert metrics["r2"] > 0.5
-    inputs = list(task.datasets["test"]["input"])
+    inputs = list(splits["test"].rows["input"])
     predictions = trained.call("regress", inputs)
     assert predictions[0].keys() == {"prediction"}
-    assert np.corrcoef([row["prediction"] for row in predictions], task.encoded["test"].targets[:, 0])[0, 1] > 0.7
+    assert np.corrcoef([row["prediction"] for row in predictions], splits["test"].items.targets[:, 0])[0, 1] > 0.7
     (alone,) = trained.call("regress", inputs[:1])
     assert alone["prediction"] == pytest.approx(predictions[0]["prediction"], rel=1e-5)
     with pytest.raises(SeriatimError) as caught:
@@ -116,8 +120,8 @@ def test_predictions_are_in_the_units_of_the_data(trained: Any) -> None:
 
 @pytest.mark.parametrize("cell", ["abc", 1.0, ["a"], [[1, 2], [3]], [[1, float("nan")]], [[1, 2, 3]], "1 2"])
 def test_inputs_that_are_no_sequences_of_two_numbers(cell: Any) -> None:
-    task = prepare("regress", pd.DataFrame({"x": [[[n, n + 1]] for n in range(20)], "y": range(20)}))
-    predictor = task.predictor(task.build())
+    task, splits = prepare_splits("regress", pd.DataFrame({"x": [[[n, n + 1]] for n in range(20)], "y": range(20)}))
+    predictor = task.predictor(task.build(splits.train))
     assert len(predictor.call("regress", [[[1, 2]], "[[3, 4], [5, 6]]", ""])) == 3
     with pytest.raises(SeriatimError):
         predictor.call("regress", [[[1, 2]], cell])
@@ -125,8 +129,8 @@ def test_inputs_that_are_no_sequences_of_two_numbers(cell: Any) -> None:
 
 def test_loss_is_relative_to_the_scale_of_each_target() -> None:
     frame = pd.DataFrame({"text": ["a b", "c"] * 10, "p": np.arange(20.0), "q": 1000 * np.arange(20.0)})
-    task = prepare("regress", frame, columns={"input": "text", "target": "p,q"})
-    network, batch = task.build(), task.batch(0, 0, 4, 4)
+    task, splits = prepare_splits("regress", frame, columns={"input": "text", "target": "p,q"})
+    network, batch = task.build(splits.train), TaskObjective.of(task, splits).batch(0, 0, 4, 4)
     std = torch.tensor(task.processor.std)
     assert torch.equal(network.head.scale, std)
     output = task.forward(network, batch)
@@ -134,24 +138,26 @@ def test_loss_is_relative_to_the_scale_of_each_target() -> None:
     assert torch.equal(task.loss(output, batch), expected)
     teacher = Output(batch.targets)
     assert torch.equal(task.distillation_loss(output, teacher, 3.0), expected)
-    baseline = task.baselines("test")["mean"]
+    baseline = task.baselines(splits, ["test"])["test"]["mean"]
     assert baseline["r2"] <= 0
     predictor = task.predictor(network)
     assert predictor.call("regress", ["a"])[0].keys() == {"p", "q"}
-    views = task.views(predictor, "test")
+    views = task.views(task.evaluate(predictor.network, splits["test"]))
     assert [type(view) for view in views] == [Table, Scatter, Scatter, Table]
     assert [row[0] for row in views[0].rows] == ["p", "q"]
     assert views[3].title == "Largest errors"
-    assert "(is " in task.sample(network)
+    assert "(is " in task.sample(task.evaluate(network, splits["validation"]))
 
 
 def test_teachers_predict_the_same_values() -> None:
     frame = pd.DataFrame({"text": ["a b", "c"] * 10, "p": np.arange(20.0), "q": np.arange(20.0)})
     single, other, both = (
-        prepare("regress", frame, columns={"input": "text", "target": target}) for target in ("p", "q", "p,q")
+        prepare_splits("regress", frame, columns={"input": "text", "target": target}) for target in ("p", "q", "p,q")
     )
-    assert single.teacher_mismatches(other.predictor(other.build())) == []  # one value, whatever its name
-    assert single.teacher_mismatches(both.predictor(both.build())) == ['only the teacher has the value: "q"']
+    teacher = other[0].predictor(other[0].build(other[1].train))
+    assert single[0].teacher_mismatches(teacher) == []  # one value, whatever its name
+    teacher = both[0].predictor(both[0].build(both[1].train))
+    assert single[0].teacher_mismatches(teacher) == ['only the teacher has the value: "q"']
 
 
 def test_images_in_a_table(tmp_path: Path) -> None:
@@ -161,8 +167,8 @@ def test_images_in_a_table(tmp_path: Path) -> None:
         Image.fromarray(pixels).save(tmp_path / f"{number}.png")
         rows.append(f"{number}.png,{number}")
     table = write(tmp_path / "bright.csv", "\n".join(["path,bright", *rows]) + "\n")
-    task = prepare("regress", table, {"name": "resnet", "width": 4})
-    predictor = task.predictor(task.build())
+    task, splits = prepare_splits("regress", table, {"name": "resnet", "width": 4})
+    predictor = task.predictor(task.build(splits.train))
     assert set(predictor.call("regress", [str(tmp_path / "3.png")])[0]) == {"prediction", "image"}
     refused("task.images", "nadaraya_watson", name="regress", data=table, model="nadaraya_watson")
 
@@ -187,21 +193,22 @@ def weighted_mean(kernel: str, bandwidth: float, points: np.ndarray, values: np.
 @pytest.fixture(name="curve", scope="module")
 def _curve() -> Any:
     diagnostics = Diagnostics()
-    task = prepare("regress", "curve:120", "nadaraya_watson", diagnostics=diagnostics)
-    predictor = task.predictor(task.fit(task.config.model))
+    task, splits = prepare_splits("regress", "curve:120", "nadaraya_watson", diagnostics=diagnostics)
+    predictor = task.predictor(task.fit(task.config.model, splits.train, diagnostics))
     assert any("leave-one-out error" in note for note in diagnostics.notes)
-    return predictor
+    return predictor, splits
 
 
 def test_nadaraya_watson_from_data_to_predictions(curve: Any, tmp_path: Path) -> None:
+    curve, splits = curve
     task, model = curve.task, curve.network
     assert isinstance(model, NadarayaWatson)
-    metrics = task.evaluate(model, "test")
+    metrics = task.evaluate(model, splits["test"]).metrics
     assert 0.2 < metrics["mse"] < 0.4  # the noise alone has 0.25
     assert metrics["examples"] == 200
     assert curve.call("regress", [[1.5]])[0]["prediction"] == pytest.approx(model.predict(np.array([[1.5]]))[0, 0])
     table = write(tmp_path / "new.csv", "name,x\na,0.5\nb,4.25\n")
-    predictions = [row["prediction"] for row in curve.call("regress", str(table))]
+    predictions = [row["prediction"] for row in curve.call("regress", Path(table))]
     np.testing.assert_allclose(predictions, model.predict(np.array([[0.5], [4.25]]))[:, 0], rtol=1e-5)
     restored = task.network(task.config.model)
     load_weights(restored, weights(model))
@@ -209,7 +216,8 @@ def test_nadaraya_watson_from_data_to_predictions(curve: Any, tmp_path: Path) ->
 
 
 def test_nadaraya_watson_views(curve: Any) -> None:
-    line, heatmap, scatter, table = curve.task.views(curve, "test")
+    curve, splits = curve
+    line, heatmap, scatter, table = curve.task.views(curve.task.evaluate(curve.network, splits["test"]))
     assert (type(line), type(heatmap), type(scatter), type(table)) == (Lines, Heatmap, Scatter, Table)
     assert len(line.points) == 120
     series = line.series[0]
@@ -222,9 +230,9 @@ def test_nadaraya_watson_views(curve: Any) -> None:
 @pytest.mark.parametrize("kernel", ["boxcar", "epanechnikov"])
 def test_bandwidth_in_the_units_of_the_data(kernel: str) -> None:
     model = {"name": "nadaraya_watson", "kernel": kernel, "bandwidth": 0.4}
-    task = prepare("regress", "curve:50", model, settings={"scaling": "none"})
-    predictor = task.predictor(task.fit(task.config.model))
-    train = task.encoded["train"]
+    task, splits = prepare_splits("regress", "curve:50", model, settings={"scaling": "none"})
+    predictor = task.predictor(task.fit(task.config.model, splits.train, Diagnostics()))
+    train = splits["train"].items
     expected = weighted_mean(kernel, 0.4, train.inputs.values[:, 0], train.targets[:, 0], 2.5)
     assert predictor.call("regress", [[2.5]])[0]["prediction"] == pytest.approx(expected, rel=1e-5)
 
@@ -232,31 +240,34 @@ def test_bandwidth_in_the_units_of_the_data(kernel: str) -> None:
 def test_columns_budget_and_several_targets() -> None:
     block = np.random.default_rng(0).normal(size=(60, 2))
     frame = pd.DataFrame({"a": block[:, 0], "b": block[:, 1], "product": block.prod(axis=1), "sum": block.sum(axis=1)})
-    task = prepare("regress", frame, "nadaraya_watson", columns={"input": "a,b", "target": "product,sum"})
-    model = task.fit(task.resize(task.config.model, 60))
+    columns = {"input": "a,b", "target": "product,sum"}
+    task, splits = prepare_splits("regress", frame, "nadaraya_watson", columns=columns)
+    train = splits.train
+    model = task.fit(task.resize(task.config.model, train, 60), train, Diagnostics())
     assert model.entries == 60
     predictor = task.predictor(model)
     assert predictor.call("regress", ["0.1 0.2"])[0].keys() == {"product", "sum"}
-    assert "Weights of the training rows" in [view.title for view in task.views(predictor, "test")]
+    views = task.views(task.evaluate(model, splits["test"]))
+    assert "Weights of the training rows" in [view.title for view in views]
 
 
 def test_what_nadaraya_watson_cannot_read(tmp_path: Path, curve: Any) -> None:
     texts = pd.DataFrame({"text": [f"so many words {n}" for n in range(40)], "y": range(40)})
-    task = prepare("regress", texts, "nadaraya_watson")
+    task, splits = prepare_splits("regress", texts, "nadaraya_watson")
     with pytest.raises(SeriatimError, match="text") as caught:
-        task.fit(task.config.model)
+        task.fit(task.config.model, splits.train, Diagnostics())
     assert caught.value.code == "nadaraya-watson.text"
     rows = [f"0.{n} 0.5,{n}" for n in range(1, 40)]
     rows[17] = "0.1 0.2 0.3,5"
     path = write(tmp_path / "t.csv", "\n".join(["values,y", *rows]) + "\n")
-    task = prepare("regress", path, "nadaraya_watson", settings={"input_kind": "numbers"})
     with pytest.raises(SeriatimError, match=r"t\.csv, line 19: 3 steps") as caught:
-        task.fit(task.config.model)
+        prepare_splits("regress", path, "nadaraya_watson", settings={"input_kind": "numbers"})
     assert caught.value.code == "nadaraya-watson.length"
     with pytest.raises(SeriatimError, match="row 2: 2 steps"):
-        curve.call("regress", [[0.5], [0.5, 0.25]])
+        curve[0].call("regress", [[0.5], [0.5, 0.25]])
+    task, splits = prepare_splits("regress", "curve:20", "ngram")
     with pytest.raises(SeriatimError) as caught:
-        prepare("regress", "curve:20", "ngram").fit(prepare("regress", "curve:20", "ngram").config.model)
+        task.fit(task.config.model, splits.train, Diagnostics())
     assert caught.value.code == "task.model"
 
 

@@ -16,7 +16,7 @@ from seriatim.data.dataset import Column, Dataset
 from seriatim.data.kinds import TEXT
 from seriatim.tasks import tfidf
 from seriatim.tasks.tfidf import Ngrams, TfidfModel
-from task_helpers import prepare
+from task_helpers import prepare_splits
 
 SENTENCE = "the a film plot actor was is not very good bad fine dull long short great poor Été I x"
 LINEAR = "TF-IDF with logistic regression"
@@ -131,28 +131,30 @@ def test_classify_and_regress_have_it_as_a_baseline() -> None:
     texts = make_texts(600)
     for names in (["no", "yes"], ["no", "yes", "both"]):
         kinds = [("good" in text) + ("bad" in text and len(names) > 2) for text in texts]
-        task = prepare("classify", pd.DataFrame({"text": texts, "label": [names[kind] for kind in kinds]}))
+        task, splits = prepare_splits(
+            "classify", pd.DataFrame({"text": texts, "label": [names[kind] for kind in kinds]})
+        )
         for split in ("validation", "test"):
-            baselines = task.baselines(split)
+            baselines = task.baselines(splits, [split])[split]
             assert baselines[LINEAR]["accuracy"] > 0.8 > baselines["most frequent"]["accuracy"]
             assert baselines[LINEAR]["loss"] < baselines["most frequent"]["loss"]
             assert baselines[LINEAR].keys() == baselines["most frequent"].keys()
     several = [[word for word in ("good", "bad") if word in text] for text in texts]
-    task = prepare("classify", pd.DataFrame({"text": texts, "label": several}))
-    assert task.baselines("test")[LINEAR]["micro_f1"] > 0.9
+    task, splits = prepare_splits("classify", pd.DataFrame({"text": texts, "label": several}))
+    assert task.baselines(splits, ["test"])["test"][LINEAR]["micro_f1"] > 0.9
     amounts = [10.0 + 5.0 * text.count("good") for text in texts]
-    task = prepare("regress", pd.DataFrame({"text": texts, "label": amounts}))
-    assert task.baselines("test")["TF-IDF with ridge regression"]["r2"] > 0.6
+    task, splits = prepare_splits("regress", pd.DataFrame({"text": texts, "label": amounts}))
+    assert task.baselines(splits, ["test"])["test"]["TF-IDF with ridge regression"]["r2"] > 0.6
 
 
 def test_unusual_texts_do_no_harm() -> None:
     diagnostics = Diagnostics()
     frame = pd.DataFrame({"text": ["!", "?", "。", "!!"] * 10, "label": ["a", "b", "a", "b"] * 10})
-    task = prepare("classify", frame, diagnostics=diagnostics)
-    assert np.isfinite(task.baselines("test")[LINEAR]["loss"])
+    task, splits = prepare_splits("classify", frame, diagnostics=diagnostics)
+    assert np.isfinite(task.baselines(splits, ["test"])["test"][LINEAR]["loss"])
 
 
 def test_numbers_have_none() -> None:
     rows = [{"sequence": [float(n % 3), 1.0], "label": "ab"[n % 2]} for n in range(40)]
-    task = prepare("classify", rows)
-    assert set(task.baselines("test")) == {"most frequent"}
+    task, splits = prepare_splits("classify", rows)
+    assert set(task.baselines(splits, ["test"])["test"]) == {"most frequent"}
