@@ -21,7 +21,7 @@ from seriatim.data.formats import ReadOptions, read_records
 from seriatim.data.formats.arrays import is_array_file, load_arrays, read_mat
 from seriatim.data.images import PixelSequence
 from seriatim.data.source import Stream, open_source
-from task_helpers import prepare, refused
+from task_helpers import prepare_splits, refused
 
 FUZZ = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 DTYPES = st.sampled_from([np.uint8, np.int8, np.int16, np.uint16, np.int32, np.float32, np.float64])
@@ -83,12 +83,12 @@ def test_targets_by_dtype_and_shape(targets: np.ndarray, cells: list[Any], tmp_p
 def test_targets_in_a_file_of_their_own(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.arange(240.0).reshape(40, 6))
     np.save(tmp_path / "y.npy", np.arange(40) % 2)
-    task = prepare("classify", f"{tmp_path / 'x.npy'},{tmp_path / 'y.npy'}")
+    task, _ = prepare_splits("classify", f"{tmp_path / 'x.npy'},{tmp_path / 'y.npy'}")
     assert task.processor.labels == ("0", "1")
     assert task.processor.input.longest == 6
     np.savez(tmp_path / "both.npz", a=np.arange(240.0).reshape(40, 6), b=np.arange(40.0))
-    named = prepare("regress", tmp_path / "both.npz", columns={"input": "a", "target": "b"})
-    assert named.encoded["train"].targets.shape == (32, 1)
+    _, splits = prepare_splits("regress", tmp_path / "both.npz", columns={"input": "a", "target": "b"})
+    assert splits["train"].items.targets.shape == (32, 1)
     refused("data.column", name="classify", data=tmp_path / "x.npy")
 
 
@@ -108,15 +108,15 @@ def test_cells_are_sequences_of_unequal_length(tmp_path: Path) -> None:
 def test_arrays_of_images(tmp_path: Path) -> None:
     values = np.random.default_rng(0).integers(0, 256, (40, 10, 12, 3), dtype=np.uint8)
     np.savez(tmp_path / "set.npz", x=values, y=np.arange(40) % 2)
-    task = prepare("classify", tmp_path / "set.npz")
-    images = task.encoded["train"].inputs
+    _, splits = prepare_splits("classify", tmp_path / "set.npz")
+    images = splits["train"].items.inputs
     assert images.shape == (3, 10, 12)
-    row = task.datasets["train"].locations[0].number - 1
+    row = splits["train"].rows.locations[0].number - 1
     assert np.array_equal(images[0], values[row])
     np.savez(tmp_path / "gray.npz", x=values[..., 0], y=np.arange(40) % 2)
-    gray = prepare("classify", tmp_path / "gray.npz", settings={"input_kind": "image"})
-    assert gray.encoded["train"].inputs.shape == (1, 10, 12)
-    assert prepare("classify", tmp_path / "gray.npz").processor.input.width == 12  # ten steps of twelve numbers
+    _, splits = prepare_splits("classify", tmp_path / "gray.npz", settings={"input_kind": "image"})
+    assert splits["train"].items.inputs.shape == (1, 10, 12)
+    assert prepare_splits("classify", tmp_path / "gray.npz")[0].processor.input.width == 12  # ten steps of twelve numbers
     np.savez(tmp_path / "first.npz", x=values.transpose(0, 3, 1, 2), y=np.arange(40) % 2)
     refused("data.arrays", "12 channels", "transpose", name="classify", data=tmp_path / "first.npz")
 
@@ -146,8 +146,8 @@ def write_digits(folder: Path, count: int = 60, compressed: bool = True) -> tupl
 def test_folder_of_idx_files(compressed: bool, tmp_path: Path) -> None:
     pixels, labels = write_digits(tmp_path / "digits", compressed=compressed)
     diagnostics = Diagnostics()
-    task = prepare("classify", tmp_path / "digits", diagnostics=diagnostics)
-    splits = [task.datasets[name] for name in ("train", "validation", "test")]
+    _, parts = prepare_splits("classify", tmp_path / "digits", diagnostics=diagnostics)
+    splits = [parts[name].rows for name in ("train", "validation", "test")]
     assert [len(split) for split in splits] == [55, 5, 6]
     rows = np.concatenate([cell for split in splits for cell in split["input"]]).reshape(66, 6)
     assert np.array_equal(rows, (pixels / np.float32(255)).reshape(66, 6))
@@ -159,12 +159,14 @@ def test_folder_of_idx_files(compressed: bool, tmp_path: Path) -> None:
 
 def test_images_or_sequences_of_pixels(tmp_path: Path) -> None:
     write_digits(tmp_path / "digits")
-    sequences = prepare("classify", tmp_path / "digits").encoded["train"].inputs
-    images = prepare("classify", tmp_path / "digits", {"name": "resnet", "width": 4}).encoded["train"].inputs
+    _, splits = prepare_splits("classify", tmp_path / "digits")
+    sequences = splits.train.items.inputs
+    _, splits = prepare_splits("classify", tmp_path / "digits", {"name": "resnet", "width": 4})
+    images = splits.train.items.inputs
     assert images.shape == (1, 3, 2)
     assert np.allclose(images[3].ravel() / np.float32(255), sequences[3].ravel())
-    requested = prepare("classify", tmp_path / "digits", settings={"input_kind": "image"})
-    assert requested.encoded["train"].inputs.shape == (1, 3, 2)
+    _, splits = prepare_splits("classify", tmp_path / "digits", settings={"input_kind": "image"})
+    assert splits["train"].items.inputs.shape == (1, 3, 2)
 
 
 def test_permuted_pixels(tmp_path: Path) -> None:

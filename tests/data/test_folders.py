@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from seriatim.data.formats import ReadOptions, find_format
 from seriatim.data.formats.text import ClassFolders
 from seriatim.data.images import IMAGE
 from seriatim.data.source import open_source
-from task_helpers import prepare, refused
+from task_helpers import prepare_splits, refused
 
 
 def write(path: Path, text: str) -> Path:
@@ -37,6 +38,12 @@ def image_folder(root: Path, count: int) -> Path:
     return root
 
 
+def rows_of(*arguments: Any, **options: Any) -> dict[str, Any]:
+    """Returns the rows of each split."""
+    _, splits = prepare_splits(*arguments, **options)
+    return {name: split.rows for name, split in splits.parts.items()}
+
+
 @pytest.mark.parametrize("archived", [False, True])
 def test_texts_with_splits_above_the_classes(tmp_path: Path, archived: bool) -> None:
     for split, count in (("train", 8), ("test", 2)):
@@ -55,7 +62,7 @@ def test_texts_with_splits_above_the_classes(tmp_path: Path, archived: bool) -> 
             for path in sorted(file for file in (tmp_path / "d").rglob("*") if file.is_file()):
                 archive.write(path, path.relative_to(tmp_path / "d"))
     diagnostics = Diagnostics()
-    splits = prepare("classify", source, diagnostics=diagnostics).datasets
+    splits = rows_of("classify", source, diagnostics=diagnostics)
     assert Counter(splits["test"]["target"]) == {"neg": 2, "pos": 2}
     expected = sorted(f"test {label}\n{number}" for label in ("neg", "pos") for number in range(2))
     assert sorted(splits["test"]["input"]) == expected
@@ -80,8 +87,7 @@ def test_other_tasks_read_the_files_as_text(tmp_path: Path) -> None:
 
 
 def test_images_of_classes(tmp_path: Path) -> None:
-    task = prepare("classify", image_folder(tmp_path / "images", 40), {"name": "gru"})
-    splits = task.datasets
+    splits = rows_of("classify", image_folder(tmp_path / "images", 40), {"name": "gru"})
     assert [len(splits[name]) for name in ("train", "validation", "test")] == [32, 4, 4]
     assert splits["train"].kind("input") is IMAGE
     assert [Path(path).parent.name for path in splits["train"]["input"]] == list(splits["train"]["target"])
@@ -94,7 +100,7 @@ def test_splits_by_folders_of_images(tmp_path: Path) -> None:
         image_folder(tmp_path / "images" / split, count)
     save_image(tmp_path / "images" / "stray.png", 99)
     diagnostics = Diagnostics()
-    splits = prepare("classify", tmp_path / "images", diagnostics=diagnostics).datasets
+    splits = rows_of("classify", tmp_path / "images", diagnostics=diagnostics)
     assert [len(splits[name]) for name in ("train", "validation", "test")] == [10, 4, 6]
     assert any("stray.png" in note for note in diagnostics.notes)
     assert any("4 of 4 validation" in note for note in diagnostics.notes)  # they are in the training split, too
@@ -105,10 +111,10 @@ def test_images_in_an_archive(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
         for path in sorted((tmp_path / "images").rglob("*.png")):
             archive.write(path, path.relative_to(tmp_path))
-    archived = prepare("classify", tmp_path / "images.zip")
-    plain = prepare("classify", tmp_path / "images")
-    assert archived.fingerprint() == plain.fingerprint()
-    assert np.array_equal(archived.encoded["train"].inputs[3], plain.encoded["train"].inputs[3])
+    _, archived = prepare_splits("classify", tmp_path / "images.zip")
+    _, plain = prepare_splits("classify", tmp_path / "images")
+    assert archived.fingerprint == plain.fingerprint
+    assert np.array_equal(archived.train.items.inputs[3], plain.train.items.inputs[3])
 
 
 def test_images_without_classes(tmp_path: Path) -> None:
@@ -121,6 +127,6 @@ def test_a_table_beside_its_images(tmp_path: Path) -> None:
     image_folder(tmp_path / "set", 20)
     rows = [f"{path.parent.name}/{path.name},{path.parent.name}" for path in sorted((tmp_path / "set").rglob("*.png"))]
     write(tmp_path / "set" / "labels.csv", "\n".join(["path,kind", *rows]) + "\n")
-    splits = prepare("classify", tmp_path / "set", columns={"target": "kind"}).datasets
+    splits = rows_of("classify", tmp_path / "set", columns={"target": "kind"})
     assert splits["train"].kind("input") is IMAGE
     assert len(splits["train"]) == 16

@@ -23,7 +23,7 @@ from seriatim.tasks.language.stream import LanguageProcessor
 from seriatim.tasks.language.task import LanguageTask
 from seriatim.tasks.predictor import Request
 from seriatim.tasks.pretrain.task import PretrainProcessor, PretrainSettings, PretrainTask
-from seriatim.tasks.reading import Layout
+from seriatim.tasks.reading import Layout, prepare
 from seriatim.tasks.shared_spec import EmbedOptions, WordOptions
 
 RIVER = ["We sat on the river bank.", "The BANK of the river was muddy, so muddy."]
@@ -83,7 +83,7 @@ def classifier(settings: Any, kind: str = "word") -> EmbeddingPredictor:
 def prepared(name: str, settings: Any, rows: list[dict[str, Any]], **task_settings: Any) -> EmbeddingPredictor:
     """Returns the predictor of a task whose processor is fitted on rows, with random weights."""
     task_class = load(name)
-    task = task_class.prepare(config(task_class.settings_type(**task_settings), settings), data=rows)
+    task, _ = prepare(task_class, config(task_class.settings_type(**task_settings), settings), data=rows)
     return task.predictor(task.network(settings))
 
 
@@ -245,7 +245,7 @@ def test_fragments_show_a_word_with_its_surroundings(bert: EmbeddingPredictor) -
 def test_what_has_no_vectors_raises_an_error(bert: EmbeddingPredictor) -> None:
     rows = {"x": [[float(n), 1.0] for n in range(30)], "label": ["a", "b"] * 15}
     task_class = load("classify")
-    task = task_class.prepare(config(task_class.settings_type(), model("gru")), data=rows)
+    task, _ = prepare(task_class, config(task_class.settings_type(), model("gru")), data=rows)
     with pytest.raises(SeriatimError, match='has no capability "embed"'):
         task.predictor(task.network(task.config.model)).call("embed", ["a text"])
     with pytest.raises(SeriatimError, match="input 2 is 7, not a text"):
