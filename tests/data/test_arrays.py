@@ -116,7 +116,9 @@ def test_arrays_of_images(tmp_path: Path) -> None:
     np.savez(tmp_path / "gray.npz", x=values[..., 0], y=np.arange(40) % 2)
     _, splits = prepare_splits("classify", tmp_path / "gray.npz", settings={"input_kind": "image"})
     assert splits["train"].items.inputs.shape == (1, 10, 12)
-    assert prepare_splits("classify", tmp_path / "gray.npz")[0].processor.input.width == 12  # ten steps of twelve numbers
+    assert (
+        prepare_splits("classify", tmp_path / "gray.npz")[0].processor.input.width == 12
+    )  # ten steps of twelve numbers
     np.savez(tmp_path / "first.npz", x=values.transpose(0, 3, 1, 2), y=np.arange(40) % 2)
     refused("data.arrays", "12 channels", "transpose", name="classify", data=tmp_path / "first.npz")
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from ..core.device import derive
 from ..core.errors import Diagnostics, SeriatimError
 from ..core.state import State
+from ..core.text import evenly_spaced
 from ..data.dataset import Dataset
 from ..data.schema import Schema
 from ..data.sequences import Sequences
@@ -27,7 +28,7 @@ from ..nn.backbone import Backbone, BackboneSettings
 from ..nn.network import Network, VectorHead, as_float32, assemble
 from ..report.charts import Lines, Series, View
 from .base import AnyTask, Progress, Task
-from .batching import Batch, device_of, evenly_spaced, padding_mask
+from .batching import Batch, device_of, padding_mask
 from .codecs import CODECS, InputCodec
 from .embedding import EmbeddingPredictor, TextReader, no_vectors
 from .inputs import INPUT, MODALITIES, PooledSettings

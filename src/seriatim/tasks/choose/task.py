@@ -21,7 +21,7 @@ from ...core import registry
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.metrics import MetricValues
 from ...core.state import State
-from ...core.text import plural
+from ...core.text import evenly_spaced, plural
 from ...data.dataset import Column, Dataset
 from ...data.kinds import TEXT
 from ...data.sequences import Sequences
@@ -32,7 +32,7 @@ from ...nn.loss import distillation_loss
 from ...nn.network import Network, VectorHead, as_float32, assemble
 from ...report.charts import Cell, Table, View
 from ..base import IGNORED, Task
-from ..batching import Batch, evenly_spaced, padding_mask
+from ..batching import Batch, padding_mask
 from ..capability import Call, Record, capability
 from ..choices import UNKNOWN_LABELS, Labels, answer_record, chance, text_pairs, with_choices
 from ..codecs import TextCodec, text_key
