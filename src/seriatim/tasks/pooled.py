@@ -356,7 +356,7 @@ class PooledPredictor(EmbeddingPredictor[Any]):
         """Returns one of the outputs of the network (1,outputs)."""
         raise TypeError(f"{type(self).__name__} has no explained")
 
-    def usage(self, run: str) -> list[Usage]:
+    def usage(self, run: str, rows: Dataset | None = None) -> list[Usage]:
         capability, (shell, python) = next(iter(self.methods)), self.processor.input.example()
         return [
             Usage(f"seriatim {capability} {run} {shell}", f"print(run.{capability}({python}))"),
