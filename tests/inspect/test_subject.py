@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from seriatim.core.errors import SeriatimError
 from seriatim.core.registry import models
 from seriatim.decode.settings import BeamSettings, GenerationSettings
 from seriatim.inspect import Inspector
+from seriatim.inspect.subject import Subject
 from seriatim.inspect.trace import NAMES
 
 
@@ -223,3 +227,55 @@ def test_inspecting_changes_no_weight_and_no_output(make_subject: Any) -> None:
     assert all(torch.equal(value, before[name]) for name, value in subject.network.state_dict().items())
     assert subject.predictor.call("score", ["a fine film"])[0]["log_probability"] == scored
     assert not any(parameter.grad is not None for parameter in subject.network.parameters())
+
+
+# Threads
+
+
+@pytest.mark.parametrize(
+    ("name", "training", "views"),
+    [
+        ("letters", False, {"surprise": ("a fine film",), "backoff": ("of light",)}),
+        ("plain", False, {"surprise": ("a fine film",), "gradients": ("full of light and",), "neighbors": ("a",)}),
+        ("gpt", True, {"attention": ("a fine film",), "activations": ("a fine film",), "entropy": ("of light",)}),
+        ("lstm", True, {"gates": ("a fine film",), "activations": ("of light",)}),
+        ("classify", True, {"saliency": ("a fine film",), "attention_steps": ("a film",), "gradients": ("of light",)}),
+    ],
+)
+def test_threads_that_share_a_subject_get_the_same_arrays(
+    name: str, training: bool, views: Any, make_subject: Any
+) -> None:
+    """Also if every cache is empty when the threads begin, and if the network is in training mode, with dropout."""
+    subject = make_subject(name)
+    expected = {view: Inspector(subject).arrays(view, *texts) for view, texts in views.items()}
+    fresh = subject if training else make_subject(name)  # what predictors open sets the evaluation mode, once
+    if training:
+        drop = nn.Dropout(0.5)
+        fresh.network.add_module("drop", drop)
+        fresh.network.train()
+        fresh.network.input.register_forward_hook(lambda module, inputs, output: drop(output))
+    inspector = Inspector(fresh)
+    jobs = list(views.items()) * 8
+    with ThreadPoolExecutor(6) as pool:
+        results = list(pool.map(lambda job: (job[0], inspector.arrays(job[0], *job[1])), jobs))
+    if training:
+        assert all(module.training for module in fresh.network.modules()), "the mode is restored"
+    for view, arrays in results:
+        for array, value in arrays.items():
+            if not value.is_text:
+                np.testing.assert_array_equal(value.values, expected[view][array].values, err_msg=f"{view} {array}")
+
+
+def test_what_a_subject_computes_once_is_computed_by_one_thread(make_subject: Any) -> None:
+    predictor, opened = make_subject("gpt").predictor, []
+
+    def open_slowly() -> Any:
+        opened.append(1)
+        time.sleep(0.05)
+        return predictor
+
+    subject = Subject("gpt", predictor.task.config.model, open_slowly)
+    with ThreadPoolExecutor(4) as pool:
+        networks = list(pool.map(lambda n: subject.network, range(4)))
+    assert len(opened) == 1
+    assert all(network is networks[0] for network in networks)

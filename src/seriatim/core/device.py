@@ -13,6 +13,7 @@ import datetime
 import hashlib
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,6 +133,20 @@ def derive(seed: int, name: str, *indices: int) -> int:
     """Returns a seed of 63 bits for a position of a stream."""
     text = ":".join([str(seed), name, *map(str, indices)])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+
+
+_GLOBAL_DRAWS = threading.RLock()
+
+
+@contextlib.contextmanager
+def global_stream(seed: int, name: str, *indices: int) -> Iterator[None]:
+    """Lets torch's global generator on the CPU draw from a stream within the block, and restores it afterwards.
+
+    New modules draw their weights from it. Blocks of several threads run one after another.
+    """
+    with _GLOBAL_DRAWS, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(seed, name, *indices))
+        yield
 
 
 def torch_stream(seed: int, name: str, *indices: int, device: torch.device | str = "cpu") -> torch.Generator:

@@ -76,6 +76,12 @@ class Inspector:
         """Returns the arrays of a view, without its charts; see `show`."""
         return self.show(name, *texts, notify=notify, **options).arrays
 
+    def live(self) -> Inspector:
+        """Returns an inspector of the same models for a text that grows: of the next text they read what is new."""
+        from .live import LiveSubject
+
+        return Inspector(*(LiveSubject(subject) for subject in self.subjects))
+
     def __getattr__(self, name: str) -> Callable[..., Result]:
         """Returns a view as a method `(*texts, **options)`, with its signature and documentation."""
         if name not in VIEWS:

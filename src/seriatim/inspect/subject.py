@@ -1,22 +1,22 @@
 """`Subject`: a trained model, or a fresh network of a named architecture, and how it reads what is inspected.
 
-A subject knows no task and no architecture: it asks the hooks of the predictor (`tasks.base`), and the names that the
-network records in a trace.
+A subject knows no task and no architecture: it asks the hooks of the predictor (`tasks.predictor`), and the names that
+the network records in a trace. Several threads may ask for views of one subject.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, NamedTuple
+from threading import RLock
+from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..core import registry
-from ..core.device import derive, torch_stream
+from ..core.device import global_stream, torch_stream
 from ..core.errors import SeriatimError
 from ..nn.backbone import ModelSettings, Trace
 from ..nn.encoder_decoder import EncoderDecoderSettings
@@ -31,6 +31,34 @@ FRESH_LENGTH = 512  # elements that a fresh network is built for
 NOISE_LENGTH = 32  # random vectors that a fresh network reads
 SPLITS = ("validation", "test", "train")  # where examples come from: the first that there is
 CLASS_TOKEN = "[image]"  # the element of a Vision Transformer that stands for the whole image
+
+
+T = TypeVar("T")
+
+
+class once(Generic[T]):  # noqa: N801, like property
+    """A property of a subject that is computed once, also if several threads ask for it."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self.compute, self.__doc__ = compute, compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, subject: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, subject: Subject, owner: type) -> T: ...
+
+    def __get__(self, subject: Subject | None, owner: type) -> Self | T:
+        if subject is None:
+            return self
+        with subject.lock:
+            if self.name not in vars(subject):  # else another thread was faster
+                vars(subject)[self.name] = self.compute(subject)
+            value: T = vars(subject)[self.name]
+        return value
 
 
 class GradientHistory(NamedTuple):
@@ -109,6 +137,7 @@ class Subject:
         load_history: Callable[[], GradientHistory | None] | None = None,
     ) -> None:
         self.label, self.settings = label, settings
+        self.lock = RLock()  # of what is computed once
         self.open_predictor, self.load_data, self.load_history = open_predictor, load_data, load_history
 
     @classmethod
@@ -130,14 +159,14 @@ class Subject:
         """Whether the model is not a network, such as an n-gram model."""
         return self.settings.gradient_free
 
-    @cached_property
+    @once
     def predictor(self) -> Predictor[Any]:
         if self.open_predictor is None:
             raise self.unavailable("is not trained and knows no tokens", "name a run")
         with torch.inference_mode(False):  # weights made in inference mode have no gradients and no version
             return self.open_predictor()
 
-    @cached_property
+    @once
     def data(self) -> tuple[AnyTask, Splits[Any]]:
         """The task, and the data that the model was trained on."""
         if self.load_data is None:
@@ -172,12 +201,12 @@ class Subject:
             raise self.unavailable("is not a network", "name another run")
         return self.predictor.network
 
-    @cached_property
+    @once
     def encoder_decoder(self) -> bool:
         """Whether it reads a source and writes a target; every architecture does in a task of pairs."""
         return self.predictor.task.encoder_decoder if self.trained else self.settings.encoder_decoder
 
-    @cached_property
+    @once
     def backbone(self) -> Any:
         return self.network.get_submodule("backbone") if self.trained else self.fresh_backbone()
 
@@ -185,19 +214,17 @@ class Subject:
         """Returns the backbone before training, with the settings of the model."""
         settings: Any = self.settings
         single_length = settings.modality is not None and not settings.encoder_decoder
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(seed, "init"))
+        with global_stream(seed, "init"):
             length = NOISE_LENGTH if single_length else FRESH_LENGTH
             return settings.build(settings.input_width(tied=True), length).eval()
 
     def untrained_network(self, seed: int | None = None) -> Any:
         """Returns the network of a trained model with its initial weights, or with the initial weights of a seed."""
         task = self.predictor.task
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(task.config.seed if seed is None else seed, "init"))
+        with global_stream(task.config.seed if seed is None else seed, "init"):
             return task.network(self.settings).eval()
 
-    @cached_property
+    @once
     def trace_names(self) -> frozenset[str]:
         """The names that the network records in a trace: they decide which views there are."""
         if self.gradient_free:

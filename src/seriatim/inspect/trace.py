@@ -11,7 +11,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -75,7 +77,7 @@ class TraceName:
 
 
 class BoundedTrace(NamedTrace):
-    """A trace on the CPU that refuses to exceed a size.
+    """A trace on the CPU that raises an error rather than exceed a size.
 
     Args:
         names: Names, or last parts of names, to record; by default all.
@@ -113,18 +115,32 @@ def run_traced(
     return output, trace
 
 
+_EVALUATED: WeakKeyDictionary[nn.Module, tuple[int, bool]] = WeakKeyDictionary()  # blocks, and the mode before
+_MODES = Lock()
+
+
 @contextmanager
 def evaluation_mode(network: object) -> Iterator[None]:
-    """Sets a module to evaluation mode within the block; each of its modules is restored afterwards."""
+    """Sets a module to evaluation mode within the block; each of its modules is restored afterwards.
+
+    Of blocks that overlap, in several threads, the last one restores.
+    """
     modules = list(network.modules()) if isinstance(network, nn.Module) else []
-    before = [module.training for module in modules]
-    for module in modules:
-        module.training = False
+    with _MODES:
+        for module in modules:
+            blocks, training = _EVALUATED.get(module, (0, module.training))
+            _EVALUATED[module] = (blocks + 1, training)
+            module.training = False
     try:
         yield
     finally:
-        for module, training in zip(modules, before, strict=True):
-            module.training = training
+        with _MODES:
+            for module in modules:
+                blocks, training = _EVALUATED.pop(module)
+                if blocks > 1:
+                    _EVALUATED[module] = (blocks - 1, training)
+                else:
+                    module.training = training
 
 
 def join_traces(traces: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

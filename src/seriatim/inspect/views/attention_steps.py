@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from threading import get_ident
 
 import numpy as np
 import torch
@@ -181,8 +182,11 @@ def read_steps(subject: Subject, reading: InspectedInput, layer: int, part: str)
     module = [module for module in root.modules() if isinstance(module, wanted)][layer]
     calls: list[tuple[tuple[Tensor | None, ...], Tensor]] = []
 
+    thread = get_ident()
+
     def keep(module: nn.Module, arguments: tuple[Tensor | None, ...], output: Tensor | tuple[Tensor, Tensor]) -> None:
-        calls.append((arguments, output if isinstance(output, Tensor) else output[0]))
+        if get_ident() == thread:  # others may use the network meanwhile
+            calls.append((arguments, output if isinstance(output, Tensor) else output[0]))
 
     handle = module.register_forward_hook(keep)
     try:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...core.device import derive, numpy_stream, torch_stream
+from ...core.device import global_stream, numpy_stream, torch_stream
 from ...core.errors import SeriatimError
 from ...core.text import format_number
 from ...models.resnet import Settings
@@ -145,8 +145,7 @@ def fresh_stacks(subject: Subject, layers: Sequence[int], seed: int, notify: Not
     for count in layers:
         for skips in (False, True):
             settings = subject.settings.model_copy(update={"layers": count, "skips": skips})
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(derive(seed, "init"))
+            with global_stream(seed, "init"):
                 network = make_classifier(settings)
             name = f"{'residual' if skips else 'plain'}, {count} layers"
             notify(name)
@@ -172,8 +171,9 @@ def trained_stacks(subject: Subject, notify: Notify) -> list[Stack]:
         images = replace(batch.to(x.device), inputs=x)
         return task.loss(task.forward(network, images), images) / len(x)
 
-    with torch.random.fork_rng(devices=[]):
-        fresh = task.build(subject.data[1].train)
+    train = subject.data[1].train
+    with global_stream(task.config.seed, "init"):
+        fresh = task.build(train)
     device = next(subject.network.parameters()).device
     stacks, skips = [], bool(getattr(subject.settings, "skips", True))
     for network, before in ((fresh.to(device), True), (subject.network, False)):

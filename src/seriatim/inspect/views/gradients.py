@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ...core.device import derive, numpy_stream
+from ...core.device import derive, global_stream, numpy_stream
 from ...core.errors import SeriatimError
 from ...nn.network import as_float32, token_network
 from ...nn.recurrent import Cell as RecurrentCell
@@ -31,6 +31,7 @@ from ..catalog import Gradients
 from ..declare import Notify
 from ..result import Arrays, Drawing, NamedArray
 from ..subject import GradientHistory, Subject
+from ..trace import evaluation_mode
 from . import Request, implement
 
 SEQUENCES = 32
@@ -191,8 +192,7 @@ def subject_reaches(subject: Subject, texts: Sequence[str], length: int, notify:
     notify(f"gradients of {subject.label}")
     if not subject.trained:
         settings: Any = subject.settings
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(0, "init"))
+        with global_stream(0, "init"):
             network = token_network(settings, FRESH_TOKENS, length).eval()
         rows = numpy_stream(0, "gradients").integers(0, FRESH_TOKENS, (SEQUENCES, length + 1))
         return [Reach(subject.label, False, mean_norms(network, next_token_inputs(rows)), len(rows), True)]
@@ -222,8 +222,7 @@ def radius_reaches(subject: Subject, length: int, radius: float, notify: Notify)
     reaches = []
     rows = numpy_stream(0, "gradients").integers(0, FRESH_TOKENS, (SEQUENCES, length + 1))
     for bias in (KEEP_BIAS, 0.0):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(0, "init"))
+        with global_stream(0, "init"):
             network = token_network(settings, FRESH_TOKENS, length).eval()
         cells = [module for module in network.modules() if isinstance(module, RecurrentCell)]
         gated = [cell for cell in cells if any(gate in KEEP_GATES for gate in cell.gates)]
@@ -295,7 +294,7 @@ def gradient_norms(network: Any, inputs: Any, targets: Tensor | None = None) -> 
     """
     device = next(network.parameters()).device
     inputs = inputs.to(device) if isinstance(inputs, Tensor) else inputs
-    with torch.inference_mode(False), torch.enable_grad():
+    with evaluation_mode(network), torch.inference_mode(False), torch.enable_grad():
         vectors = network.input(inputs).detach().clone().requires_grad_()
         output: Tensor = network.backbone(vectors)[0][:, -1]  # (n,D)
         if targets is not None:

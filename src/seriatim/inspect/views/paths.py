@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...core.device import derive, numpy_stream
+from ...core.device import global_stream, numpy_stream
 from ...core.errors import SeriatimError
 from ...core.text import format_number
 from ...models.resnet import Settings
@@ -202,8 +202,7 @@ def fresh_paths(subject: Subject, layers: Sequence[int], seed: int, notify: Noti
     for count in layers:
         for skips in (True, False):
             settings = subject.settings.model_copy(update={"layers": count, "skips": skips})
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(derive(seed, "init"))
+            with global_stream(seed, "init"):
                 network = make_classifier(settings).eval()
             for module in network.modules():
                 if isinstance(module, BatchNorm):

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ...core.device import derive
+from ...core.device import global_stream
 from ...core.errors import SeriatimError
 from ...core.text import format_number
 from ...inspect.result import Arrays, Drawing, NamedArray
@@ -240,8 +240,7 @@ def make_network(
         if not 1 <= value <= most:
             raise SeriatimError(f"inspect.{name}", f"--{name} {value} cannot be shown", f"choose from 1 to {most}")
     classes = max(width, 2)  # a single one is always right
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(seed, "backpropagation"))
+    with global_stream(seed, "backpropagation"):
         cell = RNNCell(width, width, "relu" if activation == "relu" else "tanh").double()
         x = INPUT_SCALE * torch.randn(steps, width).double()
         output, targets = torch.randn(classes, width).double(), torch.randint(0, classes, (steps,))

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from ...core.device import derive, on_meta_device
+from ...core.device import global_stream, on_meta_device
 from ...core.state import detach
 from ...inspect.result import Arrays, Drawing, NamedArray
 from ...inspect.subject import Subject
@@ -107,8 +107,7 @@ class Layer:
         return self.settings.model_copy(update=changes)
 
     def build(self, sizes: Mapping[str, int], depth: int = 1) -> nn.Module:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(0, "init"))
+        with global_stream(0, "init"):
             backbone: nn.Module = self.sized(sizes, depth).build(sizes["d"], sizes["n"]).eval()
         return backbone
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ...core.device import derive
+from ...core.device import global_stream
 from ...core.errors import SeriatimError
 from ...inspect.declare import Notify
 from ...inspect.result import Arrays, Drawing, NamedArray
@@ -190,8 +190,7 @@ def make_curves(subject: Subject, lengths: Sequence[int]) -> list[Curve]:
     if "context_length" in type(settings).model_fields:
         settings = settings.model_copy(update={"context_length": longest})
     width = settings.input_width(tied=True)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(0, "init"))
+    with global_stream(0, "init"):
         backbone = settings.build(width, longest)
     sizes = (settings.source_width(width), width) if isinstance(settings, EncoderDecoderSettings) else (width,)
     curves = [Curve(subject.label, Pass(backbone, *sizes), find_theory(backbone))]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ...core.device import derive
+from ...core.device import derive, global_stream
 from ...inspect.result import Arrays, Drawing, NamedArray
 from ...inspect.subject import Subject
 from ...inspect.views import Request, implement
@@ -92,7 +92,7 @@ implement(Scores, score_arrays, score_charts)
 
 def score_weights(line: Tensor, names: list[str]) -> Tensor:
     """Returns the weights (scores, queries, keys) of points on a line."""
-    with torch.random.fork_rng(devices=[]):  # parameters are drawn again below
+    with global_stream(SEED, "scores"):  # parameters are drawn again below
         scores = {name: make_score(name, WIDTH, WIDTH, WIDTH).double() for name in names}
     generator = torch.Generator().manual_seed(derive(SEED, "scores"))
     for score in scores.values():
