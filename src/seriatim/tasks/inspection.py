@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from ..core.errors import SeriatimError, did_you_mean
-from ..core.text import UNSPACED, format_number, text_width
+from ..core.text import UNSPACED, format_number, listed, text_width
 from ..data.tokenizers import UNK, Tokenizer
 from ..report.charts import Heatmap, Image, ImageOverlay, matrix
 from .batching import Batch
@@ -116,8 +116,7 @@ def explain_label(labels: Sequence[str], probabilities: Tensor, target: str | No
 def find_name(names: Sequence[str], name: str, problem: str) -> int:
     """Returns the index of a name, or raises an error with candidates; `problem` completes "… "name"."."""
     if name not in names:
-        listed = ", ".join(names[:MAX_LISTED]) + (" …" if len(names) > MAX_LISTED else "")
-        remedy = did_you_mean(name, names) or f"choose from: {listed}"
+        remedy = did_you_mean(name, names) or f"choose from: {listed(names, MAX_LISTED)}"
         raise SeriatimError("inspect.target", f'{problem} "{name}"', remedy)
     return list(names).index(name)
 

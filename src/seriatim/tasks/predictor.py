@@ -26,9 +26,10 @@ from ..core.config import Settings, validate
 from ..core.errors import Diagnostics, SeriatimError, did_you_mean
 from ..data.dataset import Dataset
 from ..data.source import DataInput, Source, open_source
+from ..nn.inference import device_of, run_batches
 from ..nn.native import quantize_weights
 from ..report.charts import View
-from .batching import Batch, device_of, run_batches
+from .batching import Batch
 from .capability import Call, Capability, CapabilityMethod, Record, capability
 from .inspection import Aligner, EmbeddingTable, Explainer, ImageAttention, TokenReadout, TokenScorer
 from .reading import refuse_paths, restore_kinds

@@ -19,6 +19,7 @@ from pydantic import Field as Setting
 
 from ..core.config import Seed, Settings
 from ..core.errors import Diagnostics, SeriatimError
+from ..core.text import listed, plural
 from ..data.dataset import Dataset
 from ..data.formats import ReadOptions
 from ..data.sequences import Sequences
@@ -280,9 +281,8 @@ def name_mismatches(names: Sequence[str], teacher_names: Sequence[str], noun: st
     sentences = []
     for owner, own, others in (("this model", names, set(teacher_names)), ("the teacher", teacher_names, set(names))):
         if only := [name for name in own if name not in others]:
-            listed = ", ".join(f'"{name}"' for name in only[:MAX_LISTED]) + (" …" if len(only) > MAX_LISTED else "")
-            count = f"the {noun}" if len(only) == 1 else f"{len(only)} {noun}s"
-            sentences.append(f"only {owner} has {count}: {listed}")
+            shown = listed([f'"{name}"' for name in only], MAX_LISTED)
+            sentences.append(f"only {owner} has {plural(len(only), noun)}: {shown}")
     return sentences
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from ...core.errors import SeriatimError
-from ...core.text import format_number
+from ...core.text import format_number, plural
 from ...data.tokenizers import Tokenizer
 from ...models._ngram.table import Scorer
 from ...models.ngram import NGram
@@ -199,9 +199,8 @@ implement(
 def summarize(bits: np.ndarray, entropy: np.ndarray, characters: int) -> str:
     """Returns the sum and the means of the surprise in words."""
     total, mean = float(bits.sum()), float(bits.mean())
-    tokens = "1 token" if len(bits) == 1 else f"{len(bits):,} tokens"
     parts = [
-        f"{tokens}, {format_number(total)} bits: {format_number(mean)} per token "
+        f"{plural(len(bits), 'token')}, {format_number(total)} bits: {format_number(mean)} per token "
         f"(perplexity {format_number(2 ** min(mean, 99))})"
     ]
     if characters:
@@ -228,10 +227,10 @@ def notes_on(scored: ScoredTokens) -> list[str]:
     notes, unk = [], scored.tokenizer.unk
     unknown = 0 if unk is None else int((scored.ids == unk).sum())
     if unknown and unk is not None:
-        noun = "token is" if unknown == 1 else "tokens are"
-        notes.append(f"{unknown:,} {noun} not in the vocabulary and rated as {scored.tokenizer.token(unk)}")
+        tokens = plural(unknown, "token is", "tokens are")
+        notes.append(f"{tokens} not in the vocabulary and rated as {scored.tokenizer.token(unk)}")
     if impossible := int(np.isinf(scored.log_probs).sum()):
-        notes.append(f"{impossible:,} tokens have probability 0")
+        notes.append(f"{plural(impossible, 'token has', 'tokens have')} probability 0")
     return notes
 
 

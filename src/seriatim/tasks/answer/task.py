@@ -24,13 +24,13 @@ from ...core import registry
 from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.state import State
-from ...core.text import plural
+from ...core.text import evenly_spaced, plural
 from ...data.dataset import Dataset
 from ...nn.backbone import BackboneSettings
 from ...nn.loss import distillation_loss
 from ...nn.network import Network, SpanHead, as_float32, assemble
 from ...report.charts import BinnedMetric, Span, SpanText, Table, View
-from ..batching import Batch, LengthSampler, Sampler, evenly_spaced, padding_mask
+from ..batching import Batch, LengthSampler, Sampler, padding_mask
 from ..capability import Record, capability
 from ..codecs import text_key
 from ..embedding import EmbeddingPredictor, TextReader

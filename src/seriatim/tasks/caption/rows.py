@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 
 from ...core.errors import Diagnostics, SeriatimError
+from ...core.text import MAX_LISTED, listed, plural
 from ...data.dataset import Column, Dataset
 from ...data.formats.coco import find_image_folder
 from ...data.images import IMAGE
@@ -26,7 +27,6 @@ from ...data.split import Grouped
 from ..codecs import normalize_text
 from .spec import Region
 
-MAX_LISTED = 10
 MissingFiles = Literal["error", "skip", "keep"]
 
 
@@ -53,7 +53,7 @@ def expand_captions(rows: Dataset, normalized: bool, drop_empty: bool, diagnosti
             numbers.append(row)
             texts.append(text)
     if empty and drop_empty:
-        many = "1 row without a caption is" if len(empty) == 1 else f"{len(empty):,} rows without a caption are"
+        many = plural(len(empty), "row without a caption is", "rows without a caption are")
         diagnostics.note(f"{many} left out (the first: {rows.locations[empty[0]]})")
     taken = rows.take(np.array(numbers, dtype=np.int64))
     name = ",".join(column.name for column in columns)  # as overrides are written, to read further files alike
@@ -93,17 +93,15 @@ def locate_images(
     located = {path: file if file.is_file() or not path.is_file() else path for path, file in located.items()}
     missing = {path for path in names if not located[path].is_file()}
     if missing and (missing_files == "error" or (missing_files == "skip" and len(missing) == len(names))):
-        listed: dict[Path, str] = {}
+        lines: dict[Path, str] = {}
         for row, value in enumerate(values):
-            if value in missing and len(listed) < MAX_LISTED:
-                listed.setdefault(value, f"{rows.locations[row]}: {names[value]}")
-        more = f"\n    … and {len(missing) - MAX_LISTED:,} more" if len(missing) > MAX_LISTED else ""
+            if value in missing and len(lines) < MAX_LISTED:
+                lines.setdefault(value, f"{rows.locations[row]}: {names[value]}")
+        shown = listed(list(lines.values()), separator="\n    ", total=len(missing))
         remote = any(name.startswith(("http:/", "https:/")) for name in names.values())
         raise SeriatimError(
             "image.missing",
-            f"{len(missing):,} of {len(names):,} images are not in {root}:\n    "
-            + "\n    ".join(listed.values())
-            + more,
+            f"{len(missing):,} of {len(names):,} images are not in {root}:\n    {shown}",
             f"{'download the images and name their files' if remote else 'check the names'}; name their folder: "
             "task.image_folder=…, or leave them out: task.images.broken=skip",
         )

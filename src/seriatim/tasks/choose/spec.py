@@ -15,6 +15,7 @@ from pydantic import Field as Setting
 
 from ...core.config import Settings
 from ...core.errors import Diagnostics
+from ...core.text import plural
 from ...data.kinds import KINDS, LABEL, NUMBER, NUMBERS, TEXT, TOKENS, Cell, Kind, check_characters
 from ...data.schema import Field, Schema
 from ...data.settings import TokenizerSettings, default_kind
@@ -89,8 +90,7 @@ def check_choices(dataset: Dataset, diagnostics: Diagnostics) -> None:
         return
     for row, choices in enumerate(choice_rows(dataset)):
         if len(choices) < MIN_CHOICES or not all(choices):
-            noun = "choice" if len(choices) == 1 else "choices"
-            few = f"{len(choices)} {noun}, at least {MIN_CHOICES} are needed"
+            few = f"{plural(len(choices), 'choice')}, at least {MIN_CHOICES} are needed"
             problem = "an empty choice" if len(choices) >= MIN_CHOICES else few
             diagnostics.report("data.choices", f"{dataset.locations[row]}: {problem}", "correct or remove the row")
 

@@ -14,6 +14,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from ...core.errors import Diagnostics, SeriatimError
+from ...core.text import plural
 from ...data.dataset import Dataset
 from ...data.series.calendar import Frequency, useful_cycles
 from ...data.series.scaling import Scaler, Scaling, constant_columns
@@ -230,7 +231,7 @@ class ForecastProcessor(Processor[SeriesEncoded]):
             steps = f"{sizes[row]} steps"
             need = f"a context of {self.context_length} and a horizon of {self.horizon} need {required[row]}"
             if new := int(sizes[row] - history[row]) if history[row] else 0:
-                steps = f"{new} {'step' if new == 1 else 'steps'} in its validation or test split"
+                steps = f"{plural(new, 'step')} in its validation or test split"
                 need = f"a horizon of {self.horizon} needs {required[row]}"
             shares = "give validation and test larger shares (--set 'data.fractions=[0.5,0.25,0.25]')"
             remedy = f"lower --horizon or --context-length, {shares}, or remove the series"

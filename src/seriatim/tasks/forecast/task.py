@@ -40,11 +40,12 @@ from ...data.series.table import check_future, make_series
 from ...data.source import DataInput, Source, open_source
 from ...data.split import Fractions, SplitPolicy
 from ...nn.backbone import BackboneSettings
+from ...nn.inference import MAX_ELEMENTS, device_of
 from ...nn.layers import NumberInput
 from ...nn.network import Network, StepHead, as_float32, assemble
 from ...report.charts import View
 from ...report.significance import ALPHA, format_p, t_tails
-from ..batching import MAX_ELEMENTS, Batch, Sampler, device_of
+from ..batching import Batch, Sampler
 from ..capability import Record, capability
 from ..metrics import mean_scores
 from ..old import Metrics, Output

@@ -19,6 +19,7 @@ import numpy as np
 
 from ...core import limits
 from ...core.errors import Diagnostics, SeriatimError
+from ...core.text import listed, plural
 from ...data.dataset import Dataset
 from ...data.entities import is_valid, parse_tag, recognize_scheme, repair_tags
 from ...data.sequences import Sequences
@@ -193,9 +194,9 @@ class TagProcessor(Processor[TagEncoded]):
             processor = replace(
                 processor, tokenizer=tokenizer, alphabet=find_alphabet(sentences), character_features=features
             )
-        listed = ", ".join(tag for tag, _ in counts.most_common(MAX_LISTED))
-        listed += " …" if len(counts) > MAX_LISTED else ""
-        diagnostics.note(f"{len(counts)} tags: {listed}")
+        diagnostics.note(
+            f"{plural(len(counts), 'tag')}: {listed([tag for tag, _ in counts.most_common()], MAX_LISTED)}"
+        )
         longest = int(processor.encode_words(sentences).inputs.lengths.max(initial=1)) + 2 * processor.framed
         max_length = config.model.traits.max_length(settings.context_length, longest)
         if max_length is not None and max_length <= 2 * processor.framed:
@@ -233,9 +234,8 @@ class TagProcessor(Processor[TagEncoded]):
         symbols = (word for words in sentences for word in words) if self.tokenizer is None else ()
         unknown = next((symbol for symbol in symbols if symbol not in self.symbols), None)
         if unknown is not None:
-            listed = ", ".join(self.symbols[:MAX_LISTED]) + (" …" if len(self.symbols) > MAX_LISTED else "")
             cause = f'the model does not know the symbol "{unknown}"'
-            raise SeriatimError("data.symbol", cause, f"use {listed}")
+            raise SeriatimError("data.symbol", cause, f"use {listed(self.symbols, MAX_LISTED)}")
         encoded = self.cut_windows(self.encode_words(sentences))
         if "tags" not in dataset:
             return encoded

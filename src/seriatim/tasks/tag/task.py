@@ -27,6 +27,7 @@ from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.metrics import ExampleScores, MetricValues
 from ...core.state import State
+from ...core.text import evenly_spaced
 from ...data.dataset import Dataset
 from ...data.entities import OUTSIDE, EntityScore, allowed_transitions, find_spans, score_entities
 from ...data.formats.conll import Conll, append_column
@@ -38,7 +39,7 @@ from ...nn.layers import KERNEL, PADDING, WordInput
 from ...nn.loss import distillation_loss
 from ...nn.network import Network, StepHead, as_float32, assemble
 from ...report.charts import Confusion, Table, TokenStrip, View
-from ..batching import Batch, evenly_spaced, padding_mask
+from ..batching import Batch, padding_mask
 from ..capability import Record, capability
 from ..embedding import EmbeddingPredictor, EncodedTexts, TextReader, no_vectors
 from ..inspection import ExplainedOutput, Explainer, check_position, explain_label, log_odds

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
+from ...core.text import listed
 from ...data.dataset import Dataset
 from ...data.source import DataInput
 from ...data.tokenizers import UNK
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from .task import TranslateTask
 
 MAX_SOURCE = 16_384  # tokens of a source, if the model has no limit: time grows with the square
-SHOWN_UNKNOWN = 10
 
 
 class TranslationPredictor(EncoderDecoderPredictor["TranslateTask", Pairs], EmbeddingPredictor):
@@ -50,9 +50,8 @@ class TranslationPredictor(EncoderDecoderPredictor["TranslateTask", Pairs], Embe
         self.check_lengths(call.rows, sources.lengths, np.flatnonzero([bool(text.strip()) for text in texts]))
         known = self.task.processor.source
         if unknown := list(dict.fromkeys(word for text in texts for word in known.unknown(text))):
-            shown = ", ".join(f'"{word}"' for word in unknown[:SHOWN_UNKNOWN])
-            more = f" and {len(unknown) - SHOWN_UNKNOWN:,} more" if len(unknown) > SHOWN_UNKNOWN else ""
-            call.note(f"not in the vocabulary, read as {UNK}: {shown}{more}")
+            shown = listed([f'"{word}"' for word in unknown])
+            call.note(f"not in the vocabulary, read as {UNK}: {shown}")
         for group in self.translator.translate(texts, sources, call.options):
             yield nbest_record([{"translation": one.text, "score": one.score} for one in group], call.options.nbest)
 

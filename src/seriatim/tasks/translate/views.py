@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...core.metrics import metric_label
+from ...core.text import listed
 from ...report.charts import BinnedMetric, Table, View
 from ..metrics import (
     MAX_ORDER,
@@ -129,5 +130,4 @@ def list_references(references: Sequence[str]) -> str:
     """Returns references as a cell of a table: the first few, one a line."""
     if len(references) == 1:
         return references[0]
-    more = [f"… and {len(references) - SHOWN_REFERENCES} more"] if len(references) > SHOWN_REFERENCES else []
-    return "\n".join([*(f"• {text}" for text in references[:SHOWN_REFERENCES]), *more])
+    return listed([f"• {text}" for text in references], SHOWN_REFERENCES, "\n")
