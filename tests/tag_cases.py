@@ -12,7 +12,9 @@ from seriatim.core import registry
 from seriatim.core.config import validate
 from seriatim.core.errors import Diagnostics
 from seriatim.data.tokenizers import Tokenizer
-from seriatim.tasks.base import DataSettings, TaskConfig
+from seriatim.tasks import reading
+from seriatim.tasks.base import DataSettings, Splits, TaskConfig
+from seriatim.tasks.tag.processor import TagEncoded
 from seriatim.tasks.tag.task import TagPredictor, TagTask
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -77,14 +79,15 @@ def prepare(
     notes: list[str] | None = None,
     tokenizer: Tokenizer | None = None,
     **sections: Any,
-) -> tuple[TagTask, TagPredictor]:
-    """Returns the task and the predictor of a network with random weights in double precision."""
+) -> tuple[TagTask, Splits[TagEncoded], TagPredictor]:
+    """Returns the task, its data and the predictor of a network with random weights in double precision."""
     diagnostics = Diagnostics(None if notes is None else notes.append)
     pretrained = {} if tokenizer is None else {"tokenizer": tokenizer}
-    task = TagTask.prepare(configure(source, architecture, **sections), pretrained=pretrained, diagnostics=diagnostics)
-    network = task.build().double()
+    config = configure(source, architecture, **sections)
+    task, splits = reading.prepare(TagTask, config, pretrained=pretrained, diagnostics=diagnostics)
+    network = task.build(splits.train).double()
     for parameter in network.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     predictor = task.predictor(network)
     assert isinstance(predictor, TagPredictor)
-    return task, predictor
+    return task, splits, predictor

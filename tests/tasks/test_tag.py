@@ -18,12 +18,15 @@ from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.sequences import Sequences
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.nn.layers import PADDING, CharacterFeatures, WordInput
+from seriatim.nn.network import load_weights, weights
 from seriatim.report.charts import Confusion, Table, views_to_json
+from seriatim.tasks import reading
 from seriatim.tasks.base import DataSettings
 from seriatim.tasks.capability import NoOptions
 from seriatim.tasks.processor import from_dict
 from seriatim.tasks.tag.processor import TagEncoded, TagProcessor, overlapping_windows
 from seriatim.tasks.tag.task import TagPredictor, TagTask
+from seriatim.training.objective import TaskObjective
 from tag_cases import MODELS, configure, prepare, write_conll
 
 
@@ -46,8 +49,8 @@ def item_scores(predictor: TagPredictor, encoded: TagEncoded, item: int) -> np.n
 @pytest.mark.parametrize("kind", ["word", "bpe", "wordpiece"])
 def test_neighbors_and_padding_change_nothing(data: Path, model: str, kind: str) -> None:
     settings = {} if kind == "word" else {"tokenizer": {"kind": kind, "vocab_size": 60}}
-    task, predictor = prepare(data, model, task=settings)
-    encoded = task.encoded["validation"]
+    _task, splits, predictor = prepare(data, model, task=settings)
+    encoded = splits["validation"].items
     for item, scores in enumerate(predictor.scores(encoded)):
         np.testing.assert_allclose(scores, item_scores(predictor, encoded, item), rtol=1e-9)
     assert np.array_equal(encoded.item_words(np.arange(len(encoded))), np.arange(len(encoded.word_forms)))
@@ -74,8 +77,9 @@ def test_words_are_dropped_in_training_only() -> None:
 
 
 def test_two_halves_of_a_batch_have_the_loss_of_the_whole(data: Path) -> None:
-    task, predictor = prepare(data)
-    batches = [task.batch(3, *part, 8) for part in ((0, 8), (0, 4), (4, 8))]
+    task, splits, predictor = prepare(data)
+    objective = TaskObjective.of(task, splits)
+    batches = [objective.batch(3, *part, 8) for part in ((0, 8), (0, 4), (4, 8))]
     whole, first, second = (task.loss(task.forward(predictor.network, batch), batch).item() for batch in batches)
     assert first + second == pytest.approx(whole, rel=1e-9)
     assert batches[0].count == batches[1].count + batches[2].count
@@ -148,8 +152,8 @@ def test_sub_words_equal_those_of_transformers(bert_tokenizer: Tokenizer, tmp_pa
 def test_cls_and_sep_around_every_window(
     model: str, length: int | None, bert_tokenizer: Tokenizer, long_and_short: Path
 ) -> None:
-    task, predictor = prepare(long_and_short, model, tokenizer=bert_tokenizer, task={"context_length": length})
-    encoded = task.encoded["validation"]
+    _task, splits, predictor = prepare(long_and_short, model, tokenizer=bert_tokenizer, task={"context_length": length})
+    encoded = splits["validation"].items
     assert not isinstance(predictor.network.input, WordInput)
     assert length is None or encoded.lengths.max() == length
     ends = [encoded.inputs[item][[0, -1]].tolist() for item in range(len(encoded))]
@@ -165,14 +169,14 @@ def test_what_does_not_go_with_sub_words(bert_tokenizer: Tokenizer, long_and_sho
         prepare(long_and_short, tokenizer=bert_tokenizer, task={"character_features": 8})
     with pytest.raises(SeriatimError, match="a window of 2 has no room"):
         prepare(long_and_short, tokenizer=bert_tokenizer, task={"context_length": 2})
-    task, predictor = prepare(long_and_short, "bert", task={"character_features": 8})  # which need words
+    task, _splits, predictor = prepare(long_and_short, "bert", task={"character_features": 8})  # which need words
     assert task.processor.tokenizer is not None
     assert task.processor.tokenizer.kind == "word"
     assert isinstance(predictor.network.input, WordInput)
 
 
 def test_sentences_are_separate_texts_of_the_tokenizer(long_and_short: Path) -> None:
-    task, _ = prepare(long_and_short)
+    task, _splits, _ = prepare(long_and_short)
     assert task.processor.tokenizer is not None
     names = set(task.processor.tokenizer.names)
     assert {"the", "books,", "they?"} <= names
@@ -198,7 +202,7 @@ def test_windows_tag_every_element_once(size: int) -> None:
 
 def test_windows_equal_the_whole_if_they_cover_the_receptive_field() -> None:
     """A TCN with kernel 2 and 2 levels sees 3 elements back; the margin of a window of 32 is 8."""
-    task, predictor = prepare("copy:5", "tcn")
+    task, _splits, predictor = prepare("copy:5", "tcn")
     numbers = np.random.default_rng(0).integers(0, 2, 150)
     sentences = [[str(number) for number in part] for part in (numbers, numbers[:20], numbers[:64])]
     results = []
@@ -216,18 +220,18 @@ def test_windows_equal_the_whole_if_they_cover_the_receptive_field() -> None:
 )
 def test_long_sentences_are_read_in_windows(data: Path, model: str, sections: dict[str, Any]) -> None:
     notes: list[str] = []
-    task, predictor = prepare(data, model, notes, **sections)
+    task, splits, predictor = prepare(data, model, notes, **sections)
     assert any("are read in windows of 4, which overlap by half" in note for note in notes)
-    for encoded in task.encoded.values():
+    for encoded in (part.items for part in splits.parts.values()):
         assert encoded.lengths.max() == 4
         words = encoded.tagged_words[encoded.tagged_words >= 0]
         assert np.array_equal(np.sort(words), np.arange(len(encoded.word_forms)))
-    assert task.evaluate(predictor.network, "test")["words"] == len(task.encoded["test"].word_forms)
+    assert task.evaluate(predictor.network, splits["test"]).metrics["words"] == len(splits["test"].items.word_forms)
     assert len(predictor.call("tag", [["the"] * 50])[0]["tags"]) == 50
 
 
 def test_a_bounded_model_reads_longer_sentences_later(data: Path) -> None:
-    task, predictor = prepare(data, "gpt")
+    task, _splits, predictor = prepare(data, "gpt")
     assert task.processor.max_length == task.processor.longest == predictor.network.backbone.context_length
     assert len(predictor.call("tag", [["the"] * 300])[0]["tags"]) == 300
 
@@ -238,8 +242,8 @@ def test_a_bounded_model_reads_longer_sentences_later(data: Path) -> None:
 def test_metrics_equal_seqeval_on_the_predicted_file(data: Path) -> None:
     from seqeval.metrics import f1_score, precision_score, recall_score
 
-    task, predictor = prepare(data)
-    metrics = task.evaluate(predictor.network, "test")
+    task, splits, predictor = prepare(data)
+    metrics = task.evaluate(predictor.network, splits["test"]).metrics
     assert list(metrics) == ["loss", "accuracy", "precision", "recall", "f1", "error", "words"]
     predictions = predictor.call("tag", data / "test.conll")
     blocks = predictor.format_file(".conll", predictions).split("\n\n")
@@ -254,39 +258,39 @@ def test_metrics_equal_seqeval_on_the_predicted_file(data: Path) -> None:
 
 
 def test_the_loss_is_the_mean_over_words(data: Path) -> None:
-    task, predictor = prepare(data)
-    encoded = task.encoded["validation"]
+    task, splits, predictor = prepare(data)
+    encoded = splits["validation"].items
     batch = task.collate(encoded, np.arange(len(encoded)))
     scores, _ = predictor.network(batch.inputs, batch.mask)
     losses = -scores.log_softmax(-1).gather(-1, batch.targets.clamp(min=0)[..., None])[..., 0]
     expected = losses[batch.targets >= 0].mean().item()
-    assert task.evaluate(predictor.network, "validation")["loss"] == pytest.approx(expected, rel=1e-9)
+    assert task.evaluate(predictor.network, splits["validation"]).metrics["loss"] == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_baseline_predicts_the_usual_tag_of_each_word(tmp_path: Path) -> None:
     (tmp_path / "train.conll").write_text("a X\na X\na Y\nb Y\n\nc X\nc Y\nd X\n", encoding="utf-8")
     for name in ("validation", "test"):
         (tmp_path / f"{name}.conll").write_text("a X\nb X\nc X\nnew X\nnew Y\n", encoding="utf-8")
-    task, _ = prepare(tmp_path)
+    task, splits, _ = prepare(tmp_path)
     expected = {"accuracy": 0.6, "error": 0.4, "words": 5.0}
-    assert task.baselines("validation") == {"most frequent tag of the word": expected}
+    assert task.baselines(splits, ["validation"]) == {"validation": {"most frequent tag of the word": expected}}
 
 
 def test_other_data_is_evaluated_without_the_training_split(data: Path) -> None:
-    task, predictor = prepare(data)
-    other = task.with_data(data / "test.conll")
-    assert other.evaluate(predictor.network, "test") == task.evaluate(predictor.network, "test")
-    assert other.baselines("test") == {}
-    titles = [view.title for view in other.views(predictor, "test")]
+    task, splits, predictor = prepare(data)
+    other = task.evaluate(predictor.network, reading.read_split(task, data / "test.conll"))
+    assert other.metrics == task.evaluate(predictor.network, splits["test"]).metrics
+    titles = [view.title for view in task.views(other)]
     assert "Most confident mistakes" in titles
     assert "Known and new words" not in titles
 
 
 def test_views_add_up(data: Path) -> None:
-    task, predictor = prepare(data)
-    views = {view.title: view for view in task.views(predictor, "test")}
+    task, splits, predictor = prepare(data)
+    evaluation = task.evaluate(predictor.network, splits["test"])
+    views: dict[str, Any] = {view.title: view for view in task.views(evaluation)}
     json.dumps(views_to_json(list(views.values())), allow_nan=False)
-    words = len(task.encoded["test"].word_forms)
+    words = len(splits["test"].items.word_forms)
     confusion, tags, known = (views[title] for title in ("Confusion of tags", "Scores by tag", "Known and new words"))
     types, mistakes = views["Entities by type"], views["Most confident mistakes"]
     assert isinstance(confusion, Confusion)
@@ -294,7 +298,7 @@ def test_views_add_up(data: Path) -> None:
     assert sum(map(sum, confusion.counts)) == words
     assert sum(row[-1] for row in tags.rows) == words
     assert sum(row[-1] for row in known.rows) == words
-    assert types.rows[-1][3] == pytest.approx(task.evaluate(predictor.network, "test")["f1"])
+    assert types.rows[-1][3] == pytest.approx(evaluation.metrics["f1"])
     confidences = [row[-1] for row in mistakes.rows]
     assert confidences == sorted(confidences, reverse=True)
 
@@ -303,7 +307,7 @@ def test_views_add_up(data: Path) -> None:
 
 
 def test_empty_sentences_and_single_words(data: Path) -> None:
-    _, predictor = prepare(data)
+    _, _, predictor = prepare(data)
     records = predictor.call("tag", [[], ["Mary"], "", "the Mary.", []])
     assert [len(record["tags"]) for record in records] == [0, 1, 0, 3, 0]
     alone = predictor.call("tag", [["Mary"]])[0]
@@ -314,14 +318,15 @@ def test_empty_sentences_and_single_words(data: Path) -> None:
 def test_unseen_tags_are_noted_and_count_as_wrong(data: Path, tmp_path: Path) -> None:
     (tmp_path / "v.conll").write_text("Mary\tB-name\nfoo\tB-ship\n", encoding="utf-8")
     notes: list[str] = []
-    task, predictor = prepare(data, notes=notes, data={"validation": str(tmp_path / "v.conll")})
+    task, splits, predictor = prepare(data, notes=notes, data={"validation": str(tmp_path / "v.conll")})
     expected = 'validation: 1 word has a tag that the training split does not have, such as "B-ship" (v.conll, line 2)'
     assert any(note.startswith(expected) for note in notes)
-    metrics = task.evaluate(predictor.network, "validation")
+    evaluation = task.evaluate(predictor.network, splits["validation"])
+    metrics = evaluation.metrics
     assert metrics["accuracy"] <= 0.5
     assert metrics["recall"] <= 0.5
     assert np.isfinite(metrics["loss"])
-    json.dumps(views_to_json(task.views(predictor, "validation")), allow_nan=False)
+    json.dumps(views_to_json(task.views(evaluation)), allow_nan=False)
 
 
 @pytest.mark.parametrize(
@@ -345,8 +350,8 @@ def test_training_files_that_cannot_be_used(data: Path, tmp_path: Path, text: st
 
 def test_splits_are_consecutive(tmp_path: Path) -> None:
     (tmp_path / "a.conll").write_text("\n".join(f"w{n}\tX{n % 2}\n" for n in range(20)), encoding="utf-8")
-    task, _ = prepare(tmp_path / "a.conll")
-    words = {split: [words[0] for words in rows["tokens"]] for split, rows in task.datasets.items()}
+    _task, splits, _ = prepare(tmp_path / "a.conll")
+    words = {split: [words[0] for words in part.rows["tokens"]] for split, part in splits.parts.items()}
     assert words == {"train": [f"w{n}" for n in range(18)], "validation": ["w18"], "test": ["w19"]}
 
 
@@ -364,7 +369,7 @@ def test_models_are_bidirectional_unless_the_user_says_otherwise(data: Path) -> 
 
 
 def test_copy_memory_is_tagged_at_all_steps() -> None:
-    task, predictor = prepare("copy:30", "gru", model={"width": 4})
+    task, splits, predictor = prepare("copy:30", "gru", model={"width": 4})
     assert task.processor.tags == task.processor.symbols == tuple("0123456789")
 
     class Blind(torch.nn.Module):
@@ -380,10 +385,10 @@ def test_copy_memory_is_tagged_at_all_steps() -> None:
             scores[:, -10:, 1:9] = 1e4
             return scores, None, None
 
-    metrics = task.evaluate(Blind(), "test")
+    metrics = task.evaluate(Blind(), splits["test"]).metrics
     assert metrics["loss"] == pytest.approx(10 * np.log(8) / 50, rel=1e-5)
     assert metrics["words"] == 1000 * 50
-    accuracy = task.baselines("test")["most frequent tag of the word"]["accuracy"]
+    accuracy = task.baselines(splits, ["test"])["test"]["most frequent tag of the word"]["accuracy"]
     assert accuracy == pytest.approx(40.25 / 50, abs=0.005)
     assert len(predictor.call("tag", ["1 2 9"])[0]["tags"]) == 3
     with pytest.raises(SeriatimError, match='does not know the symbol "x"'):
@@ -394,45 +399,50 @@ def test_copy_memory_is_tagged_at_all_steps() -> None:
 def test_the_score_of_o_is_chosen_for_f1(data: Path, crf: bool) -> None:
     """A network that always prefers O has F1 0; its bias is corrected on the validation split, once, however far."""
     notes: list[str] = []
-    task, predictor = prepare(data, "tcn", notes, task={"crf": crf})
+    task, splits, predictor = prepare(data, "tcn", task={"crf": crf})
+    objective, diagnostics = TaskObjective.of(task, splits), Diagnostics(notes.append)
     network, outside = predictor.network, task.processor.tags.index("O")
     optimizer = torch.optim.Adam(network.parameters(), 1e-2)
     network.train()
     for step in range(25):
-        batch = task.batch(step, 0, 32, 32)
+        batch = objective.batch(step, 0, 32, 32)
         (task.loss(task.forward(network, batch), batch) / batch.count).backward()
         optimizer.step()
         optimizer.zero_grad()
     network.eval()
     with torch.no_grad():
         network.head.bias[outside] += 7.0
-    before, in_training = task.evaluate(network, "test"), task.evaluate(network, "validation")
+    validation, test = splits["validation"], splits["test"]
+    before, in_training = task.evaluate(network, test).metrics, task.evaluate(network, validation).metrics
     bias = network.head.bias.detach().clone()
-    assert task.finish(network)
+    _, adapted = task.calibrate(network, validation, diagnostics)
+    assert torch.equal(network.head.bias, bias), "the network itself stays as it is"
+    load_weights(network, {**weights(network), **adapted})
     moved = (network.head.bias - bias).tolist()
     tag = task.processor.tags.index("B-name") if crf else outside
     assert abs(moved[tag]) > 0.9
     assert sum(map(abs, moved)) == abs(moved[tag]) == (moved[tag] if crf else -moved[tag])
     assert "(task.calibrate)" in notes[-1]
-    after = task.evaluate(network, "validation")
+    after = task.evaluate(network, validation).metrics
     assert {**after, "loss": 0} == {**in_training, "loss": 0}  # evaluations during training know it
-    assert task.evaluate(network, "test")["f1"] > before["f1"] + 0.1
-    assert not task.finish(network)
-    task.settings = task.settings.model_copy(update={"calibrate": False})
+    assert task.evaluate(network, test).metrics["f1"] > before["f1"] + 0.1
+    assert task.calibrate(network, validation, diagnostics)[1] == {}
+    settings = task.settings.model_copy(update={"calibrate": False})
+    plain = replace(task, config=task.config.model_copy(update={"task": settings}))
     network.head.bias.data.copy_(bias)
-    assert task.evaluate(network, "validation")["f1"] < after["f1"]
-    assert not task.finish(network)
+    assert plain.evaluate(network, validation).metrics["f1"] < after["f1"]
+    assert plain.calibrate(network, validation, diagnostics)[1] == {}
 
 
 # Distillation, storing, files
 
 
 def test_teachers_must_have_the_same_tags(data: Path, long_and_short: Path) -> None:
-    task, predictor = prepare(data)
-    _, other = prepare(long_and_short)
+    task, splits, predictor = prepare(data)
+    _, _, other = prepare(long_and_short)
     assert task.teacher_mismatches(predictor) == []
     assert len(task.teacher_mismatches(other)) == 2
-    batch = task.batch(0, 0, 4, 4)
+    batch = TaskObjective.of(task, splits).batch(0, 0, 4, 4)
     output = task.forward(predictor.network, batch)
     assert output.features is not None
     assert output.features.shape == (batch.count, 16)
@@ -440,24 +450,24 @@ def test_teachers_must_have_the_same_tags(data: Path, long_and_short: Path) -> N
 
 
 def test_the_processor_is_stored(data: Path, tmp_path: Path) -> None:
-    task, _ = prepare(data)
+    task, splits, _ = prepare(data)
     values, tokenizers = task.processor.to_dict()
     for name, tokenizer in tokenizers.items():
         tokenizer.save(tmp_path / name)
     processor = from_dict(json.loads(json.dumps(values)), tmp_path)
     assert replace(processor, tokenizer=None) == replace(task.processor, tokenizer=None)
-    encoded = processor.encode(task.datasets["test"], Diagnostics())
-    assert np.array_equal(encoded.inputs.values, task.encoded["test"].inputs.values)
+    encoded = processor.encode(splits["test"].rows, Diagnostics())
+    assert np.array_equal(encoded.inputs.values, splits["test"].items.inputs.values)
     assert isinstance(encoded.inputs, Sequences)
 
 
 def test_text_in_training_data_is_split_at_blanks() -> None:
     rows = [{"text": "don't go .", "tags": ["A", "B", "C"]}, {"text": "go", "tags": ["B"]}] * 10
     config = configure("a.jsonl").model_copy(update={"data": DataSettings(source="<list>")})
-    task = TagTask.prepare(config, rows)
-    assert [list(tags) for tags in task.datasets["train"]["tags"]][:2] == [["A", "B", "C"], ["B"]]
-    assert task.encoded["train"].forms == ["don't", "go", "."]
-    assert task.predictor(task.build()).call("tag", ["don't go."])[0]["words"] == ["don't", "go."]
+    task, splits = reading.prepare(TagTask, config, rows)
+    assert [list(tags) for tags in splits.train.rows["tags"]][:2] == [["A", "B", "C"], ["B"]]
+    assert splits.train.items.forms == ["don't", "go", "."]
+    assert task.predictor(task.build(splits.train)).call("tag", ["don't go."])[0]["words"] == ["don't", "go."]
 
 
 def test_a_model_trained_elsewhere(bert_tokenizer: Tokenizer) -> None:
@@ -468,8 +478,8 @@ def test_a_model_trained_elsewhere(bert_tokenizer: Tokenizer) -> None:
 
 def test_charts_of_predictions(data: Path, long_and_short: Path) -> None:
     for source, kind in ((data, "table"), (long_and_short, "token_strip")):
-        _, predictor = prepare(source)
-        dataset = predictor.task.read(["Mary Smith going", ""], predictor.task.schema.inputs())
+        _, _, predictor = prepare(source)
+        dataset = predictor.task.read(["Mary Smith going", ""], Diagnostics(), predictor.task.schema.inputs())
         records = predictor.call("tag", ["Mary Smith going", ""])
         charts = predictor.charts("tag", dataset, NoOptions(), records)
         assert [chart.kind for chart in charts] == [kind]
@@ -479,7 +489,7 @@ CONLLU = "# text = Mary\n1\tMary{0}\n2-3\tdon't{0}\n\n1\tthe{0}\n".format("\t_" 
 
 
 def test_files_come_back_with_one_more_column(data: Path, tmp_path: Path) -> None:
-    _, predictor = prepare(data)
+    _, _, predictor = prepare(data)
     mary, the = (record["tags"][0] for record in predictor.call("tag", [["Mary"], ["the"]]))
     (tmp_path / "new.conllu").write_text(CONLLU, encoding="utf-8")
     for predictions in (predictor.call("tag", tmp_path / "new.conllu"), predictor.predict(tmp_path / "new.conllu")):

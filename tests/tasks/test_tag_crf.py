@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.core.text import format_number
 from seriatim.data.entities import repair_tags
 from seriatim.inspect import Inspector
 from seriatim.nn.crf import Chain, CrfHead, path_score
-from seriatim.tasks.base import Output
+from seriatim.tasks.base import Output, Splits
 from seriatim.tasks.batching import Batch
-from seriatim.tasks.tag.processor import UNSEEN
+from seriatim.tasks.tag.processor import UNSEEN, TagEncoded
 from seriatim.tasks.tag.task import TagPredictor, TagTask
 from tag_cases import MODELS, prepare, write_conll
 
@@ -30,26 +30,33 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_conll(tmp_path_factory.mktemp("tagged"))
 
 
-def random_crf(source: Path, model: str = "lstm", **sections: Any) -> tuple[TagTask, TagPredictor, CrfHead]:
+def random_crf(
+    source: Path, model: str = "lstm", **sections: Any
+) -> tuple[TagTask, Splits[TagEncoded], TagPredictor, CrfHead]:
     torch.manual_seed(0)
-    task, predictor = prepare(source, model, task=CRF["task"] | sections.pop("task", {}), **sections)
+    task, splits, predictor = prepare(source, model, task=CRF["task"] | sections.pop("task", {}), **sections)
     head = predictor.network.head
     assert isinstance(head, CrfHead)
     for parameter in (head.start, head.transitions, head.end):
         parameter.data.normal_()
     head.weight.data.mul_(3)
-    return task, predictor, head
+    return task, splits, predictor, head
 
 
-def batch_of(task: TagTask, split: str = "train", count: int = 9) -> Batch:
-    return task.collate(task.encoded[split], np.arange(count))
+def encode_text(task: TagTask) -> TagEncoded:
+    rows = task.read([["Mary", "Smith", "going"]], Diagnostics(), task.schema.inputs())
+    return task.encode(rows, Diagnostics())
+
+
+def batch_of(task: TagTask, splits: Splits[TagEncoded], split: str = "train", count: int = 9) -> Batch:
+    return task.collate(splits[split].items, np.arange(count))
 
 
 @pytest.mark.parametrize("model", [*MODELS, "bert"])
 def test_tags_are_well_formed_and_the_likeliest_sequence(data: Path, model: str) -> None:
     """By enumeration of all sequences; each confidence is the probability of the tag."""
-    task, predictor, head = random_crf(data, model)
-    encoded, tags = task.encoded["validation"], task.processor.tags
+    task, splits, predictor, head = random_crf(data, model)
+    encoded, tags = splits["validation"].items, task.processor.tags
     best, confidence = predictor.predict_words(encoded)
     scores = np.concatenate(predictor.scores(encoded))
     emissions = torch.from_numpy(scores)[np.argsort(encoded.item_words(np.arange(len(encoded))))]
@@ -70,8 +77,8 @@ def test_tags_are_well_formed_and_the_likeliest_sequence(data: Path, model: str)
 @pytest.mark.parametrize(("model", "length"), [("lstm", None), ("tcn", 4), ("gpt", 3), ("bert", 6)])
 def test_the_loss_of_a_batch_is_that_of_its_rows(data: Path, model: str, length: int | None) -> None:
     """Windows that begin or end inside of a sentence have no score for that; continuations may come first there."""
-    task, predictor, _ = random_crf(data, model, task={"context_length": length, "character_features": 0})
-    encoded = task.encoded["train"]
+    task, splits, predictor, _ = random_crf(data, model, task={"context_length": length, "character_features": 0})
+    encoded = splits.train.items
     total = torch.zeros((), dtype=torch.float64)
     for item in range(30):
         batch = task.collate(encoded, np.array([item]))
@@ -90,8 +97,8 @@ def test_the_loss_of_a_batch_is_that_of_its_rows(data: Path, model: str, length:
 
 
 def test_tags_that_are_not_known_are_summed_over(data: Path) -> None:
-    task, predictor, _ = random_crf(data)
-    batch = batch_of(task)
+    task, splits, predictor, _ = random_crf(data)
+    batch = batch_of(task, splits)
     output = task.forward(predictor.network, batch)
     tags, cut = batch.targets
     row = int((tags >= 0).sum(1).argmax())
@@ -115,16 +122,16 @@ def test_a_sentence_in_which_no_known_tag_is_allowed_is_left_out_of_the_loss(tmp
     losses = []
     for name in ("validation", "pair"):
         data = {"validation": str(tmp_path / f"{name}.conll")}
-        task, predictor, _ = random_crf(tmp_path / "train.conll", data=data)
-        batch = task.collate(task.encoded["validation"], np.arange(len(task.encoded["validation"])))
+        task, splits, predictor, _ = random_crf(tmp_path / "train.conll", data=data)
+        batch = task.collate(splits["validation"].items, np.arange(len(splits["validation"].items)))
         losses.append(task.loss(task.forward(predictor.network, batch), batch))
     torch.testing.assert_close(*losses)
 
 
 def test_impossible_tags_are_not_explained(data: Path) -> None:
-    task, predictor, _ = random_crf(data)
+    task, splits, predictor, _ = random_crf(data)
     inside = next(tag for tag in task.processor.tags if tag.startswith("I-"))
-    encoded = task.encoded["validation"]
+    encoded = splits["validation"].items
     output = torch.randn(1, len(encoded.inputs[0]), len(task.processor.tags))
     impossible = pytest.raises(SeriatimError, match=f"no allowed sequence of tags has {inside} for word 0")
     with torch.no_grad(), impossible:
@@ -133,8 +140,8 @@ def test_impossible_tags_are_not_explained(data: Path) -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_explanations_with_gradients_do_not_warn(data: Path) -> None:
-    task, predictor, _ = random_crf(data)
-    encoded = task.encode(task.read([["Mary", "Smith", "going"]], task.schema.inputs()))
+    task, _splits, predictor, _ = random_crf(data)
+    encoded = encode_text(task)
     batch = task.collate(encoded, np.array([0]))
     output, _ = predictor.network(batch.inputs, batch.mask)
     assert output.requires_grad
@@ -142,8 +149,8 @@ def test_explanations_with_gradients_do_not_warn(data: Path) -> None:
 
 
 def test_explanations_are_log_odds_of_the_marginals(data: Path) -> None:
-    task, predictor, _ = random_crf(data)
-    encoded = task.encode(task.read([["Mary", "Smith", "going"]], task.schema.inputs()))
+    task, _splits, predictor, _ = random_crf(data)
+    encoded = encode_text(task)
     batch = task.collate(encoded, np.array([0]))
     with torch.no_grad():
         output, _ = predictor.network(batch.inputs, batch.mask)
@@ -161,9 +168,9 @@ def test_explanations_are_log_odds_of_the_marginals(data: Path) -> None:
 
 def test_distillation_between_chains_and_single_words(data: Path) -> None:
     """0 for a teacher of the same distribution; the gradient leads there."""
-    task, predictor, head = random_crf(data)
-    plain, words = prepare(data)
-    batch, plain_batch = batch_of(task), batch_of(plain)
+    task, splits, predictor, head = random_crf(data)
+    plain, parts, words = prepare(data)
+    batch, plain_batch = batch_of(task, splits), batch_of(plain, parts)
     chain, single = task.forward(predictor.network, batch), plain.forward(words.network, plain_batch)
     assert isinstance(chain.scores, Chain)
     probabilities = task.teacher_scores(chain).exp()
@@ -184,8 +191,8 @@ def test_distillation_between_chains_and_single_words(data: Path) -> None:
 
 
 def test_label_smoothing_is_refused(data: Path) -> None:
-    task, predictor, _ = random_crf(data)
-    batch = batch_of(task)
+    task, splits, predictor, _ = random_crf(data)
+    batch = batch_of(task, splits)
     with pytest.raises(SeriatimError, match="no label smoothing"):
         task.loss(task.forward(predictor.network, batch), batch, smoothing=0.1)
 
@@ -219,5 +226,5 @@ def test_other_taggers_have_no_transitions(data: Path) -> None:
             predictor.network.float()
 
     with pytest.raises(SeriatimError, match=r"task\.crf"):
-        Inspector(Model(prepare(data)[1])).transitions()
+        Inspector(Model(prepare(data)[2])).transitions()
     assert "transitions" in Inspector(Model(random_crf(data)[1])).available()

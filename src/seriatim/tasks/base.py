@@ -378,6 +378,13 @@ class Task(ABC, Generic[S, P, E, R]):
             split: What is evaluated.
             progress: Called by long evaluations.
         """
+        scores: Any
+        loss, scores = self.score_items(network, split.items)
+        measured = {"loss": loss} | self.measure(split.items, scores)
+        return Evaluation(split, measured, scores, example_scores(measured), metric_signatures(measured))
+
+    def score_items(self, network: Any, items: E) -> tuple[float, list[np.ndarray]]:
+        """Returns the mean loss of a network on items, and the scores of each; see `unbatch`."""
         total_loss, targets = 0.0, 0
 
         def unbatch(output: Output[Any], batch: Batch) -> Sequence[np.ndarray]:
@@ -386,9 +393,8 @@ class Task(ABC, Generic[S, P, E, R]):
             targets += batch.count
             return self.unbatch(output, batch)
 
-        scores: Any = run_items(self, network, split.items, unbatch)
-        measured = {"loss": total_loss / max(targets, 1)} | self.measure(split.items, scores)
-        return Evaluation(split, measured, scores, example_scores(measured), metric_signatures(measured))
+        scores = run_items(self, network, items, unbatch)
+        return total_loss / max(targets, 1), scores
 
     def unbatch(self, output: Output[Any], batch: Batch) -> Sequence[np.ndarray]:
         """Returns the scores of each item of a batch, for `measure`."""

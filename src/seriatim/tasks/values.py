@@ -135,14 +135,20 @@ class Split(Generic[E]):
             sizes: The size of each row (rows,).
             limit: The size of the sample.
         """
-        total, count = int(sizes.sum()), len(sizes)
-        if total <= limit:
-            return self
-        return self.take(np.unique(evenly_spaced(count, max(count * limit // total, 1))))
+        rows = spaced_rows(sizes, limit)
+        return self if len(rows) == len(sizes) else self.take(rows)
 
     def location(self, item: int) -> str:
         """Returns the location of an item, as the report shows it."""
         return str(self.rows.locations[int(self.items.row_numbers(np.array([item]))[0])])
+
+
+def spaced_rows(sizes: np.ndarray, limit: int) -> np.ndarray:
+    """Returns the numbers of evenly spaced rows of a total size of about `limit`; all if they are no larger."""
+    total, count = int(sizes.sum()), len(sizes)
+    if total <= limit:
+        return np.arange(count)
+    return np.unique(evenly_spaced(count, max(count * limit // total, 1)))
 
 
 @dataclass(frozen=True, eq=False)

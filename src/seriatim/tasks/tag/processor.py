@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -26,7 +26,8 @@ from ...data.sequences import Sequences
 from ...data.tokenizers import WORD_KINDS, WORD_PATTERN, Tokenizer, TokenizerSettings
 from ...nn.layers import BEGIN, END, PADDING, UNKNOWN
 from ..codecs import model_tokenizer, train_tokenizer
-from ..processor import Encoded, Processor, TaskConfig, Tokenizers, Values
+from ..processor import Processor, TaskConfig, Tokenizers, Values
+from ..values import Encoded
 from .spec import (
     WORD_TOKENIZER,
     TagSettings,
@@ -104,10 +105,12 @@ def repair_dataset(dataset: Dataset, scheme: str, diagnostics: Diagnostics) -> l
 # Encoding
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class TagEncoded(Encoded):
-    """Windows of sentences, mostly whole ones; an element is a token. `targets` are the tags of all words (words,)."""
+    """Windows of sentences, mostly whole ones; an element is a token."""
 
+    inputs: Sequences
+    targets: np.ndarray | None = None  # (words,) the tag of every word; None at prediction
     tagged_words: np.ndarray  # (elements,) the word that is tagged at an element, −1 at the others
     word_forms: np.ndarray  # (words,) the index of each word among the distinct ones
     element_forms: np.ndarray  # (elements,) the distinct word an element belongs to
@@ -115,6 +118,7 @@ class TagEncoded(Encoded):
     characters: np.ndarray  # (distinct,L) the character ids of distinct words
     ends: np.ndarray  # (sentences,) the end of each sentence among the words
     references: list[list[str]] | None = None  # tags of each sentence, well-formed; None at prediction
+    known: frozenset[str] | None = None  # the words of the training split; None if it is not there
 
     @property
     def bounds(self) -> list[tuple[int, int]]:
@@ -137,7 +141,15 @@ class TagEncoded(Encoded):
         starts = np.concatenate([[0], self.ends])
         return np.stack([~np.isin(first, starts), ~np.isin(last + 1, starts)], axis=1)
 
+    @property
+    def labels(self) -> np.ndarray:
+        """The tag of every word, which must be there."""
+        if self.targets is None:
+            raise SeriatimError("data.target", "there are no tags to compare with", "pass data with tags")
+        return self.targets
+
     def row_numbers(self, items: np.ndarray) -> np.ndarray:
+        """Returns the number of each target of a batch of items: of each word."""
         return self.item_words(items)
 
     def locate(self, word: int) -> tuple[int, int]:
@@ -163,7 +175,7 @@ class TagProcessor(Processor[TagEncoded]):
         return self.tags
 
     @classmethod
-    def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
+    def fit(cls, train: Dataset, config: TaskConfig[Any], pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
         settings: TagSettings = config.task
         if config.model.traits.directions == 2:
             diagnostics.note(f"{config.model.name} reads in both directions (model.bidirectional)")
@@ -258,7 +270,7 @@ class TagProcessor(Processor[TagEncoded]):
         tagged_words[last - counts] = np.arange(len(word_forms))
         ends = np.cumsum([len(words) for words in sentences], dtype=np.int64)
         return TagEncoded(
-            Sequences(tokens.take(word_forms).values, np.concatenate([[0], last])[ends].astype(np.int64)),
+            inputs=Sequences(tokens.take(word_forms).values, np.concatenate([[0], last])[ends].astype(np.int64)),
             rows=np.arange(len(sentences)),
             tagged_words=tagged_words,
             word_forms=word_forms,
@@ -337,7 +349,9 @@ def as_in_text(word: str, kind: str) -> str:
     return word if kind in (*WORD_KINDS, "other") else f" {word}"
 
 
-def fit_word_tokenizer(sentences: Sequence[Sequence[str]], config: TaskConfig, diagnostics: Diagnostics) -> Tokenizer:
+def fit_word_tokenizer(
+    sentences: Sequence[Sequence[str]], config: TaskConfig[Any], diagnostics: Diagnostics
+) -> Tokenizer:
     """Returns the tokenizer of the settings, the one the model declares, or one of words in lower case."""
     texts = [" ".join(words) for words in sentences]
     settings: TokenizerSettings | None = config.task.tokenizer

@@ -13,9 +13,9 @@ metric is the F1 of whole entities, as conlleval and the default mode of seqeval
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from ...core import registry
 from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
-from ...core.metrics import ExampleScores, MetricValues
+from ...core.metrics import ExampleScores
 from ...core.state import State
 from ...core.text import evenly_spaced
 from ...data.dataset import Dataset
@@ -33,21 +33,32 @@ from ...data.entities import OUTSIDE, EntityScore, allowed_transitions, find_spa
 from ...data.formats.conll import Conll, append_column
 from ...data.sequences import Sequences
 from ...data.split import Contiguous
-from ...nn.backbone import Backbone, BackboneSettings
+from ...nn.backbone import Backbone, BackboneSettings, ModelSettings
 from ...nn.crf import Chain, CrfHead, divergence, log_likelihood, marginals
 from ...nn.layers import KERNEL, PADDING, WordInput
 from ...nn.loss import distillation_loss
 from ...nn.network import Network, StepHead, as_float32, assemble
 from ...report.charts import Confusion, Table, TokenStrip, View
-from ..batching import Batch, padding_mask
-from ..capability import Record, capability
+from ..base import (
+    IGNORED,
+    SAMPLED_SIZE,
+    Batch,
+    Evaluation,
+    Metrics,
+    Output,
+    Progress,
+    Split,
+    Splits,
+    Task,
+    padding_mask,
+)
+from ..capability import Call, Record, capability
 from ..embedding import EmbeddingPredictor, EncodedTexts, TextReader, no_vectors
 from ..inspection import ExplainedOutput, Explainer, check_position, explain_label, log_odds
 from ..metrics import class_counts, confusion, precision_recall_f1
-from ..old import IGNORED, Metrics, Output
-from ..old import OldTask as Task
 from ..predictor import Predictions, Predictor, Usage
 from ..processor import Values, name_mismatches
+from ..values import spaced_rows
 from .decoding import chain_log_odds, decode_words, element_chain, entity_offset, pad_rows
 from .processor import GENERATED, UNSEEN, TagEncoded, TagProcessor
 from .spec import SPEC, TAG, TagSettings
@@ -96,11 +107,11 @@ class TagPredictor(EmbeddingPredictor):
     file_extensions = (".conll", ".conllu")
 
     @capability(TAG)
-    def tag(self, dataset: Dataset, options: Settings) -> list[Record]:
-        encoded = self.task.encode(dataset)
+    def tag(self, call: Call[Settings]) -> list[Record]:
+        encoded = self.task.encode(call.rows, call.diagnostics)
         best, confidence = self.predict_words(encoded)
         records = []
-        for cell, (first, end) in zip(dataset["tokens"], encoded.bounds, strict=True):
+        for cell, (first, end) in zip(call.rows["tokens"], encoded.bounds, strict=True):
             words, characters = self.processor.split_words(cell)
             tags = [self.processor.tags[index] for index in best[first:end].tolist()]
             rounded = [round(value, 6) for value in confidence[first:end].tolist()]
@@ -116,12 +127,11 @@ class TagPredictor(EmbeddingPredictor):
     def predict_words(self, encoded: TagEncoded) -> tuple[np.ndarray, np.ndarray]:
         """Returns the best tag of every word (words,) and its probability (words,)."""
         words = encoded.item_words(np.arange(len(encoded)))
-        best = np.zeros(len(encoded.word_forms), dtype=np.int64)
-        confidence = np.zeros(len(encoded.word_forms), dtype=np.float64)
-        if len(words):
-            scores = np.concatenate(self.scores(encoded))  # (words,tags)
-            best[words], confidence[words] = decode_words(self.network.head, encoded, words, scores)
-        return best, confidence
+        if not len(words):
+            nothing = np.zeros(len(encoded.word_forms))
+            return nothing.astype(np.int64), nothing
+        scores = np.concatenate(self.scores(encoded))  # (words,tags)
+        return TaggedWords.decode(self.network.head, encoded, words, scores)
 
     def text_batch(self, items: TagEncoded, rows: np.ndarray) -> Batch:
         return self.task.collate(items, rows)
@@ -215,7 +225,21 @@ def describe_entity(
     return entity | {"start": start, "end": stop}
 
 
-class TagTask(Task[TagEncoded]):
+class TaggedWords(NamedTuple):
+    """What a model predicts for the words of a split."""
+
+    best: np.ndarray  # (words,) the most likely tag
+    confidence: np.ndarray  # (words,) its probability
+
+    @classmethod
+    def decode(cls, head: nn.Module, encoded: TagEncoded, words: np.ndarray, scores: np.ndarray) -> TaggedWords:
+        """Returns the predictions from the scores (n,tags) of some words (n,); the others have the first tag."""
+        best, confidence = np.zeros(len(encoded.word_forms), np.int64), np.zeros(len(encoded.word_forms))
+        best[words], confidence[words] = decode_words(head, encoded, words, scores)
+        return cls(best, confidence)
+
+
+class TagTask(Task[TagSettings, TagProcessor, TagEncoded, TaggedWords]):
     spec = SPEC
     split_policy = Contiguous()
     default_fractions = (0.9, 0.05, 0.05)
@@ -224,8 +248,6 @@ class TagTask(Task[TagEncoded]):
     monitor = "error"
     unit = "words"
     hub_head = "token-classification"
-    settings: TagSettings
-    processor: TagProcessor
 
     @classmethod
     def model_defaults(cls, values: Values) -> Values:
@@ -239,44 +261,55 @@ class TagTask(Task[TagEncoded]):
         bidirectional = "bidirectional" in fields and values["model"].get("bidirectional", True)
         return {"bidirectional": True, "dropout": 0.2, **({"width": 128} if bidirectional else {})}
 
-    def note_encoded(self, split: str, encoded: TagEncoded) -> None:
+    def link(self, splits: Splits[TagEncoded], diagnostics: Diagnostics) -> Splits[TagEncoded]:
+        """Gives the splits the words of the training split; notes windows, unknown words and unknown tags."""
+        for name in splits:
+            self._note_split(splits[name], diagnostics.note)
+        if "train" not in splits:
+            return splits
+        known = frozenset(splits.train.items.forms)
+        parts = {name: replace(part, items=replace(part.items, known=known)) for name, part in splits.parts.items()}
+        return Splits(parts)
+
+    def _note_split(self, split: Split[TagEncoded], note: Callable[[str], None]) -> None:
         """Notes windows, and outside of training unknown words and tags that no prediction can match."""
-        processor, note = self.processor, self.diagnostics.note
+        processor, encoded = self.processor, split.items
         windowed = int((np.bincount(encoded.rows) > 1).sum()) if encoded.rows is not None else 0
         if windowed:
             size = processor.max_length
-            note(f"{split}: {windowed:,} sequences are read in windows of {size}, which overlap by half")
-        if split == "train":
+            note(f"{split.name}: {windowed:,} sequences are read in windows of {size}, which overlap by half")
+        if split.name == "train":
             return
         tokenizer = processor.tokenizer
         if tokenizer is not None and tokenizer.kind == "word":
             share = float((encoded.inputs.values == tokenizer.unk).mean())
-            note(f"{split}: {100 * share:.1f} % of the words are not in the vocabulary")
+            note(f"{split.name}: {100 * share:.1f} % of the words are not in the vocabulary")
         unseen = np.flatnonzero(encoded.targets == UNSEEN)
         if len(unseen) and encoded.references is not None:
             sentence, position = encoded.locate(int(unseen[0]))
             tag = encoded.references[sentence][position]
-            location = self.datasets[split].locations[sentence].element(position)
+            location = split.rows.locations[sentence].element(position)
             words = "1 word has a tag" if len(unseen) == 1 else f"{len(unseen):,} words have tags"
             note(
-                f'{split}: {words} that the training split does not have, such as "{tag}" ({location}): '
+                f'{split.name}: {words} that the training split does not have, such as "{tag}" ({location}): '
                 "always counted as wrong"
             )
 
     # Network
 
-    def network(self, model: BackboneSettings) -> Network:
+    def network(self, model: ModelSettings) -> Network:
+        settings = cast(BackboneSettings, model)
         processor, tokenizer = self.processor, self.processor.tokenizer
         module: nn.Module
         if tokenizer is None:
-            module = model.token_input(len(processor.symbols))
+            module = settings.token_input(len(processor.symbols))
             width = module.embedding_dim
         elif processor.framed:
-            module = model.token_input(tokenizer.vocab_size, tokenizer.sep)
+            module = settings.token_input(tokenizer.vocab_size, tokenizer.sep)
             width = module.embedding_dim
         else:
             unknown = 0 if tokenizer.unk is None else tokenizer.unk
-            words = model.token_input(tokenizer.vocab_size)
+            words = settings.token_input(tokenizer.vocab_size)
             module = WordInput(
                 words, processor.character_count, processor.character_features, self.settings.word_dropout, unknown
             )
@@ -287,31 +320,31 @@ class TagTask(Task[TagEncoded]):
                 return StepHead(backbone.width, len(processor.tags))
             return CrfHead(backbone.width, np.array(allowed_transitions(processor.tags, processor.scheme)))
 
-        return assemble(model, module, width, processor.longest, head)
+        return assemble(settings, module, width, processor.longest, head)
 
-    def collate(self, encoded: TagEncoded, items: np.ndarray) -> Batch:
+    def collate(self, items: TagEncoded, chosen: np.ndarray) -> Batch:
         """Returns token ids (B,T); with character features also distinct words (B,T) and their characters (words,L).
 
         Targets (B,T) are tags; IGNORED where no word is tagged, UNSEEN where the tag is not known. With a conditional
         random field the second target is whether rows begin and end inside of their sentence (B,2).
         """
-        ends = encoded.inputs.ends
-        tokens, mask = encoded.inputs.padded(items)
-        words, _ = Sequences(encoded.tagged_words, ends).padded(items, fill=-1)
-        targets = np.where(words >= 0, UNSEEN if encoded.targets is None else encoded.targets[words], IGNORED)
+        ends = items.inputs.ends
+        tokens, mask = items.inputs.padded(chosen)
+        words, _ = Sequences(items.tagged_words, ends).padded(chosen, fill=-1)
+        targets = np.where(words >= 0, UNSEEN if items.targets is None else items.targets[words], IGNORED)
         inputs: Any = torch.from_numpy(tokens)
         if self.processor.character_features:
-            forms, _ = Sequences(encoded.element_forms, ends).padded(items)
+            forms, _ = Sequences(items.element_forms, ends).padded(chosen)
             distinct, index = np.unique(forms, return_inverse=True)
-            characters = encoded.characters[distinct]
+            characters = items.characters[distinct]
             characters = characters[:, : max(int((characters != PADDING).any(axis=0).sum()), KERNEL)]
             inputs = (inputs, torch.from_numpy(index.reshape(tokens.shape)), torch.from_numpy(characters))
         tags: Any = torch.from_numpy(targets)
         if self.settings.crf:
-            tags = tags, torch.from_numpy(encoded.cut_sides(words))
+            tags = tags, torch.from_numpy(items.cut_sides(words))
         return Batch(inputs, tags, int((targets >= 0).sum()), padding_mask(mask))
 
-    def forward(self, network: Network, batch: Batch, state: State = None) -> Output:
+    def forward(self, network: Network, batch: Batch, state: State = None) -> Output[Any]:
         """Returns the scores (words,tags) of the words that are tagged in the batch, or their `Chain`."""
         hidden, _, _ = network.head_input(batch.inputs, batch.mask)
         tagged = tag_targets(batch) != IGNORED
@@ -322,7 +355,7 @@ class TagTask(Task[TagEncoded]):
         lengths = tagged.sum(dim=1)
         return Output(head.chain(pad_rows(scores, lengths, 0.0), lengths, batch.targets[1]), vectors)
 
-    def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
+    def loss(self, output: Output[Any], batch: Batch, smoothing: float = 0.0) -> Tensor:
         targets = tag_targets(batch)
         targets = targets[targets != IGNORED]
         if not isinstance(output.scores, Chain):
@@ -337,7 +370,7 @@ class TagTask(Task[TagEncoded]):
         left_out = (tag_targets(batch) == UNSEEN).any(dim=1) & (log_probs == -torch.inf)
         return -log_probs.masked_fill(left_out, 0.0).sum()
 
-    def distillation_loss(self, output: Output, teacher: Output, temperature: float) -> Tensor:
+    def distillation_loss(self, output: Output[Any], teacher: Output[Any], temperature: float) -> Tensor:
         """With a conditional random field, the divergence of whole sequences from those of the teacher.
 
         Of the teacher the probability of each tag is known; its sequences are those that are allowed.
@@ -353,58 +386,73 @@ class TagTask(Task[TagEncoded]):
         other = Chain(emissions, chain.lengths, start, transitions, end)
         return temperature**2 * divergence(chain.scaled(1 / temperature), other.scaled(1 / temperature))
 
-    def teacher_scores(self, output: Output) -> Tensor:
+    def teacher_scores(self, output: Output[Any]) -> Tensor:
         if not isinstance(output.scores, Chain):
             return super().teacher_scores(output)
         return marginals(output.scores)[output.scores.mask].log()
 
-    def teacher_mismatches(self, teacher: Predictor) -> list[str]:
+    def teacher_mismatches(self, teacher: Predictor[Any]) -> list[str]:
         return name_mismatches(self.processor.tags, cast(TagProcessor, teacher.processor).tags, "tag")
 
     # Evaluation
 
-    def unbatch(self, output: Output, batch: Batch) -> Sequence[np.ndarray]:
+    def unbatch(self, output: Output[Any], batch: Batch) -> Sequence[np.ndarray]:
         if isinstance(output.scores, Chain):
             lengths = output.scores.lengths.tolist()
             return [row[:length].cpu().numpy() for row, length in zip(output.scores.emissions, lengths, strict=True)]
         counts = (tag_targets(batch) != IGNORED).sum(dim=1).tolist()
         return [scores.cpu().numpy() for scores in output.scores.split(counts)]
 
-    def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[np.ndarray]) -> Metrics:
-        encoded = self.encoded[split]
-        words, head, joined = encoded.item_words(items), cast(Network, network).head, np.concatenate(scores)
-        if split == "validation" and self.calibrated:  # as `finish` will leave it
-            joined = joined + entity_offset(head, self.processor.tags, encoded, words, joined)[0]
-        predictions, _ = decode_words(head, encoded, words, joined, confident=False)
-        return self._word_metrics(encoded, words, predictions)
+    def sample_split(self, split: Split[TagEncoded], limit: int | None = None) -> Split[TagEncoded]:
+        """Returns evenly spaced sentences with about `limit` words."""
+        chosen = spaced_rows(self.row_sizes(split.rows), SAMPLED_SIZE if limit is None else limit)
+        if len(chosen) == len(split.rows):
+            return split
+        rows = split.rows.take(chosen)
+        items = replace(self.processor.encode(rows, Diagnostics()), known=split.items.known)
+        return replace(split, rows=rows, items=items)
+
+    def evaluate(
+        self, network: Network, split: Split[TagEncoded], progress: Progress | None = None
+    ) -> Evaluation[TagEncoded, TaggedWords]:
+        encoded, head = split.items, network.head
+        loss, parts = self.score_items(network, encoded)
+        words, scores = encoded.item_words(np.arange(len(encoded))), np.concatenate(parts)
+        if split.name == "validation" and self.calibrated:  # as `calibrate` will leave it
+            scores = scores + entity_offset(head, self.processor.tags, encoded, words, scores)[0]
+        predicted = TaggedWords.decode(head, encoded, words, scores)
+        metrics, examples = self.measure_words(encoded, words, predicted.best[words])
+        return Evaluation(split, {"loss": loss} | metrics, predicted, examples)
 
     @property
     def calibrated(self) -> bool:
         """Whether the score of O is chosen for the F1 of entities, on the validation split."""
         return self.settings.calibrate and self.processor.scheme != "none" and OUTSIDE in self.processor.tags
 
-    def finish(self, network: Network) -> bool:
-        """Moves the bias of O, or of the beginnings of entities, to what has the best F1 on the validation split."""
+    def calibrate(
+        self, network: Network, validation: Split[TagEncoded], diagnostics: Diagnostics
+    ) -> tuple[Self, Mapping[str, Tensor]]:
+        """Returns the bias of O, or of the beginnings of entities, that has the best F1 on the validation split."""
         if not self.calibrated:
-            return False
-        encoded, tags = self.encoded["validation"], self.processor.tags
+            return self, {}
+        encoded, tags = validation.items, self.processor.tags
         words, scores = encoded.item_words(np.arange(len(encoded))), self.predictor(network).scores(encoded)
         offsets, before, after = entity_offset(network.head, tags, encoded, words, np.concatenate(scores))
         if not offsets.any():
-            return False
-        with torch.no_grad():
-            bias = network.head.get_parameter("bias")
-            bias.add_(torch.from_numpy(offsets).to(bias))
+            return self, {}
         moved = next(index for index, offset in enumerate(offsets.tolist()) if offset)
         name = "O" if tags[moved] == OUTSIDE else "the first tag of an entity"
         change = f"{'raised' if offsets[moved] > 0 else 'lowered'} by {abs(offsets[moved]):g}"
         gain = f"F1 {100 * before:.1f} → {100 * after:.1f} % on the validation split"
-        self.diagnostics.note(f"the score of {name} is {change}: {gain} (task.calibrate)")
-        return True
+        diagnostics.note(f"the score of {name} is {change}: {gain} (task.calibrate)")
+        bias = network.head.get_parameter("bias").detach()
+        return self, {"head.bias": bias + torch.from_numpy(offsets).to(bias)}
 
-    def _word_metrics(self, encoded: TagEncoded, words: np.ndarray, predictions: np.ndarray) -> Metrics:
-        """Returns the metrics of the predicted tags (n,) of words (n,), which are whole sentences."""
-        correct = encoded.targets[words] == predictions
+    def measure_words(
+        self, encoded: TagEncoded, words: np.ndarray, predictions: np.ndarray
+    ) -> tuple[Metrics, dict[str, ExampleScores]]:
+        """Returns the metrics of the predicted tags (n,) of words (n,), which are whole sentences, and their scores."""
+        correct = encoded.labels[words] == predictions
         accuracy = float(correct.mean())
         metrics, error = {"accuracy": accuracy}, 1 - accuracy
         sentences = np.searchsorted([end for _, end in encoded.bounds], words, side="right")
@@ -418,7 +466,7 @@ class TagTask(Task[TagEncoded]):
             metrics |= {"precision": score.precision, "recall": score.recall, "f1": score.f1}
             examples["f1"] = ExampleScores("f1", by_sentence)
             error = 1 - score.f1
-        return MetricValues(metrics | {"error": error, "words": float(len(words))}, examples=examples)
+        return metrics | {"error": error, "words": float(len(words))}, examples
 
     def tag_pairs(
         self, encoded: TagEncoded, words: np.ndarray, predictions: np.ndarray
@@ -434,53 +482,56 @@ class TagTask(Task[TagEncoded]):
         references = [(encoded.references or [])[sentence] for sentence, _, _ in bounds]
         return references, [[tags[index] for index in best[first:end].tolist()] for _, first, end in bounds]
 
-    def baselines(self, split: str) -> dict[str, Metrics]:
+    def baselines(self, splits: Splits[TagEncoded], names: Sequence[str]) -> dict[str, dict[str, Metrics]]:
         """Each word has its most frequent tag of the training split, a new word the most frequent of all tags."""
-        if "train" not in self.encoded:
-            return {}
-        train, encoded, size = self.encoded["train"], self.encoded[split], len(self.processor.tags)
-        pairs = train.word_forms * size + train.targets
+        train, size = splits.train.items, len(self.processor.tags)
+        pairs = train.word_forms * size + train.labels
         counts = np.bincount(pairs, minlength=len(train.forms) * size).reshape(-1, size)
         totals = counts.sum(axis=0)
         best = (counts + totals / (1 + totals.sum())).argmax(axis=1)  # of equal ones the more frequent tag
         indices = {form: index for index, form in enumerate(train.forms)}
-        forms = np.array([indices.get(form, -1) for form in encoded.forms], dtype=np.int64)[encoded.word_forms]
-        predictions = np.where(forms >= 0, best[forms], totals.argmax())
-        words = np.arange(len(predictions))
-        return {"most frequent tag of the word": self._word_metrics(encoded, words, predictions)}
+        baselines: dict[str, dict[str, Metrics]] = {}
+        for name in names:
+            encoded = splits[name].items
+            forms = np.array([indices.get(form, -1) for form in encoded.forms], dtype=np.int64)[encoded.word_forms]
+            predictions = np.where(forms >= 0, best[forms], totals.argmax())
+            metrics, _ = self.measure_words(encoded, np.arange(len(predictions)), predictions)
+            baselines[name] = {"most frequent tag of the word": metrics}
+        return baselines
 
-    def views(self, predictor: Predictor, split: str) -> list[View]:
-        encoded, rows, tags = self.encoded[split], self.datasets[split], self.processor.tags
-        best, confidence = TagPredictor(self, predictor.network).predict_words(encoded)
+    # Report
+
+    def views(self, evaluation: Evaluation[TagEncoded, TaggedWords]) -> list[View]:
+        encoded, rows, tags = evaluation.split.items, evaluation.split.rows, self.processor.tags
+        best, confidence = evaluation.outputs
         views: list[View] = []
         if self.processor.scheme != "none":
             views += entity_views(tags, encoded, rows, best)
-        known = encoded.targets >= 0
-        counts = class_counts(best[known], encoded.targets[known], len(tags))
+        known = encoded.labels >= 0
+        counts = class_counts(best[known], encoded.labels[known], len(tags))
         scores = (*precision_recall_f1(*counts), counts[2])
         cells = zip(tags, *(column.tolist() for column in scores), strict=True)
         columns = ("tag", "precision", "recall", "f1", "words")
         views.append(Table(title="Scores by tag", columns=columns, rows=tuple(cells)))
         if len(tags) <= MAX_CONFUSION:
-            matrix = confusion(encoded.targets[known], best[known], len(tags)).tolist()
+            matrix = confusion(encoded.labels[known], best[known], len(tags)).tolist()
             views.append(Confusion(title="Confusion of tags", labels=tags, counts=tuple(map(tuple, matrix))))
         if self.processor.tokenizer is None:
             return views
-        if "train" in self.encoded:
-            views.append(known_words(encoded, best, set(self.encoded["train"].forms)))
+        if encoded.known is not None:
+            views.append(known_words(encoded, best, encoded.known))
         return [*views, *mistakes(tags, encoded, rows, best, confidence)]
 
-    def sample(self, network: nn.Module) -> str:
-        """Returns sentences of the validation split with their tags, wrong ones with the reference."""
-        rows = self.datasets["validation"]
-        sampled = rows.take(evenly_spaced(len(rows), SAMPLED_SENTENCES))
-        encoded = self.processor.encode(sampled, Diagnostics())
-        best, _ = self.predictor_type(self, network.eval()).predict_words(encoded)
+    def sample(self, evaluation: Evaluation[TagEncoded, TaggedWords]) -> str:
+        """Returns sentences with their tags, wrong ones with the reference."""
+        encoded, best = evaluation.split.items, evaluation.outputs.best
+        bounds, references = encoded.bounds, encoded.references or []
         lines = []
-        for (first, end), references in zip(encoded.bounds, encoded.references or [], strict=True):
+        for sentence in np.unique(evenly_spaced(len(bounds), SAMPLED_SENTENCES)).tolist():
+            first, end = bounds[sentence]
             words = []
             for word in range(first, min(end, first + SAMPLED_WORDS)):
-                tag, reference = self.processor.tags[best[word]], references[word - first]
+                tag, reference = self.processor.tags[best[word]], references[sentence][word - first]
                 form = encoded.forms[encoded.word_forms[word]]
                 words.append(f"{form}/{tag}" + ("" if tag == reference else f" (is {reference})"))
             lines.append(" ".join(words) + (" …" if end - first > SAMPLED_WORDS else ""))

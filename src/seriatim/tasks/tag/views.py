@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -65,10 +65,10 @@ def highlight(words: Sequence[str], tags: Sequence[str], references: Sequence[st
     return SpanText(" ".join(words), tuple(spans))
 
 
-def known_words(encoded: TagEncoded, best: np.ndarray, train_forms: set[str]) -> Table:
+def known_words(encoded: TagEncoded, best: np.ndarray, train_forms: Collection[str]) -> Table:
     """Returns the accuracy on words that occur in the training split and on new ones."""
     known = np.array([form in train_forms for form in encoded.forms], dtype=bool)[encoded.word_forms]
-    correct = encoded.targets == best
+    correct = encoded.labels == best
     rows = tuple(
         (name, float(correct[mask].mean()) if mask.any() else None, int(mask.sum()))
         for name, mask in (("in the training split", known), ("new", ~known))
@@ -80,7 +80,7 @@ def mistakes(
     tags: tuple[str, ...], encoded: TagEncoded, dataset: Dataset, best: np.ndarray, confidence: np.ndarray
 ) -> list[View]:
     """Returns a table of the wrong predictions with the highest confidence, with the words around them."""
-    wrong = np.flatnonzero(encoded.targets != best)
+    wrong = np.flatnonzero(encoded.labels != best)
     rows = []
     for word in wrong[np.argsort(-confidence[wrong], kind="stable")][:MAX_MISTAKES].tolist():
         sentence, position = encoded.locate(word)
