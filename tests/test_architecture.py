@@ -21,7 +21,6 @@ FILES = sorted(ROOT.rglob("*.py"))
 # Where models and tasks may be named: their own folders, tables of data and of weights, and lectures.
 NAMING = {"models", "tasks", "lab", "hub/mappings", "data/catalogue"}
 ALLOWED = {  # file → names that stand in it, and why
-    "cli/options.py": (set(tasks.NAMES), "tasks with short options"),
     "data/formats/coco.py": ({"caption"}, "the column of a format"),
     "data/images/store.py": ({"caption"}, "the column of a format"),
     "data/settings.py": ({"bert"}, "a kind of tokenizer"),

@@ -25,10 +25,11 @@ from ..data.schema import Schema
 from ..data.sequences import Sequences
 from ..data.source import DataInput, Source, open_source
 from ..nn.backbone import Backbone, BackboneSettings
+from ..nn.inference import device_of
 from ..nn.network import Network, VectorHead, as_float32, assemble
 from ..report.charts import Lines, Series, View
 from .base import AnyTask, Progress, Task
-from .batching import Batch, device_of, padding_mask
+from .batching import Batch, padding_mask
 from .codecs import CODECS, InputCodec
 from .embedding import EmbeddingPredictor, TextReader, no_vectors
 from .inputs import INPUT, MODALITIES, PooledSettings

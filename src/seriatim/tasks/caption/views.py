@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...core.text import evenly_spaced
 from ...report.charts import Image, Table
-from ..batching import evenly_spaced
 from ..metrics import References, exact_matches
 from .processor import EncodedCaptions
 

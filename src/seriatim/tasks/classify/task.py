@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from ...core import limits
 from ...core.errors import Diagnostics
+from ...core.text import listed, plural
 from ...data.dataset import Dataset
 from ...data.kinds import LABEL, LABELS, NO, YES, Kind
 from ...data.source import Source
@@ -49,7 +50,6 @@ from .spec import CLASSIFY, INTEGER_LABEL, SPEC, ClassifyOptions, ClassifySettin
 
 MAX_ERRORS = 20  # in the table of the most confident errors
 MAX_CONFUSION = 500  # labels of which a confusion matrix is stored
-MAX_LISTED = 10  # labels in a note
 LINEAR = "TF-IDF with logistic regression"
 MIN_NUMERIC = 20  # rows from which on mostly different numbers are no labels
 
@@ -146,16 +146,14 @@ def row_labels(dataset: Dataset, diagnostics: Diagnostics) -> Iterator[tuple[str
 
 def note_labels(counts: Counter[str], rows: int, multi_label: bool, diagnostics: Diagnostics) -> None:
     """Notes the labels, their shares, and what predicting the most frequent one would reach."""
-    listed = ", ".join(f"{label} ({100 * count / rows:.2g} %)" for label, count in counts.most_common(MAX_LISTED))
-    listed += " …" if len(counts) > MAX_LISTED else ""
+    shares = listed([f"{label} ({100 * count / rows:.2g} %)" for label, count in counts.most_common()])
     if multi_label:
-        diagnostics.note(f"{len(counts)} labels, {counts.total() / rows:.2g} per row on average: {listed}")
+        diagnostics.note(f"{len(counts)} labels, {counts.total() / rows:.2g} per row on average: {shares}")
     else:
         share = counts.most_common(1)[0][1] / rows
-        diagnostics.note(f"{len(counts)} classes: {listed}; the most frequent alone reaches accuracy {share:.2f}")
+        diagnostics.note(f"{len(counts)} classes: {shares}; the most frequent alone reaches accuracy {share:.2f}")
     if rare := [label for label, count in counts.items() if count == 1]:
-        names = ", ".join(rare[:MAX_LISTED]) + (" …" if len(rare) > MAX_LISTED else "")
-        diagnostics.note(f"{len(rare)} labels have one training row: {names}")
+        diagnostics.note(f"{plural(len(rare), 'label has', 'labels have')} one training row: {listed(rare)}")
 
 
 def numbers_first(label: str) -> tuple[bool, float, str]:

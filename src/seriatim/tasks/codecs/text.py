@@ -13,6 +13,7 @@ import numpy as np
 from torch import nn
 
 from ...core.errors import Diagnostics, SeriatimError
+from ...core.text import listed
 from ...data.dataset import Column, Dataset
 from ...data.disk import TextValues
 from ...data.kinds import TEXT
@@ -205,11 +206,11 @@ def split_pairs(rows: Dataset) -> Dataset:
     texts = rows["input"]
     wrong = [row for row, text in enumerate(texts) if text.count("\t") != 1]
     if wrong:
-        shown = "; ".join(f"{rows.locations[row]}: {texts[row][:40]!r}" for row in wrong[:MAX_LISTED])
-        more = f" (and {len(wrong) - MAX_LISTED:,} more)" if len(wrong) > MAX_LISTED else ""
+        first = [f"{rows.locations[row]}: {texts[row][:40]!r}" for row in wrong[:MAX_LISTED]]
+        shown = listed(first, MAX_LISTED, "; ", total=len(wrong))
         raise SeriatimError(
             "data.pair",
-            f"the model was trained on two texts, and not every row has two: {shown}{more}",
+            f"the model was trained on two texts, and not every row has two: {shown}",
             "separate both texts by one tab (in bash $'a text\\tanother'), or pass a table with both columns",
         )
     sides = zip(*(text.split("\t") for text in texts), strict=True) if len(texts) else ((), ())

@@ -27,12 +27,14 @@ from torch.nn import functional as F
 
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.state import State
+from ...core.text import evenly_spaced, listed
 from ...data.dataset import Dataset
 from ...data.sequences import Sequences
 from ...data.shards import frame_texts
 from ...data.source import DataInput
 from ...data.split import Contiguous
 from ...nn.backbone import Backbone, BackboneSettings, ModelSettings
+from ...nn.inference import device_of, run_batches
 from ...nn.loss import TokenScores, distillation_loss, token_loss, token_predictions
 from ...nn.network import MaskedHead, Network, PretrainHead, as_float32, assemble
 from ...report.charts import View
@@ -49,7 +51,6 @@ from ..base import (
     Task,
     padding_mask,
 )
-from ..batching import device_of, evenly_spaced, run_batches
 from ..capability import Call, Record, capability
 from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ScoredTokens, TokenReadout, TokenScorer
@@ -170,8 +171,7 @@ class FillMaskPredictor(EmbeddingPredictor):
                 limit = self.processor.max_length
                 problems.append(f"input {number} has a {self.mask_name} beyond the {limit} tokens that are read")
         if problems:
-            more = [f"and {len(problems) - MAX_LISTED:,} more"] if len(problems) > MAX_LISTED else []
-            cause = "\n    ".join([*problems[:MAX_LISTED], *more])
+            cause = listed(problems, MAX_LISTED, "\n    ")
             example = f'write {self.mask_name} for the token to predict: "The capital of {self.mask_name} is Paris."'
             pair = 'pass two texts: ("They met.", "Then they left.")'
             raise SeriatimError("predict.input", cause, example if predicts else pair)
