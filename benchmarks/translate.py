@@ -18,9 +18,12 @@ from benchmarks.timing import Competitors, Options, interleaved, parse_options, 
 from seriatim.core.device import flush_denormals, retain_freed_memory
 from seriatim.core.errors import SeriatimError
 from seriatim.runs.configure import configure
-from seriatim.tasks import load
-from seriatim.tasks.base import IGNORED, Batch, Task
+from seriatim.tasks.base import IGNORED, Batch, Splits
+from seriatim.tasks.reading import prepare
+from seriatim.tasks.translate.processor import Pairs
+from seriatim.tasks.translate.task import TranslateTask
 from seriatim.training.config import Config
+from seriatim.training.objective import TaskObjective
 
 BATCHES = 8  # different ones, in each run
 SMOOTHING = 0.1
@@ -30,13 +33,14 @@ CASES = {
 }
 
 
-def prepare(model: str, quick: bool) -> tuple[Config, Task[Any], str]:
-    """Returns settings, task and what is to be said of the data."""
+def read_data(model: str, quick: bool) -> tuple[Config, TranslateTask, Splits[Pairs], str]:
+    """Returns settings, task, data, and a note about the data."""
     note = ""
     for data in ("dates",) if quick else ("fra-eng", "dates"):
         config = configure("translate", data, model)
         try:
-            return config, load("translate").prepare(config.task_config()), note
+            task, splits = prepare(TranslateTask, config.task_config())
+            return config, task, splits, note
         except SeriatimError as error:
             note = f"with built-in dates, since {data} is not here: {error.cause}"
     raise SystemExit(note)
@@ -81,7 +85,7 @@ def make_marian(model: Any, vocab_size: int) -> tuple[nn.Module, Callable[[Any],
     )  # fmt: skip
 
     def loss(batch: Batch) -> torch.Tensor:
-        source, shifted = batch.inputs
+        source, shifted, _ = batch.inputs
         scores = network(input_ids=source, attention_mask=source_mask(batch).long(), decoder_input_ids=shifted).logits
         return cross_entropy(scores, batch.targets)
 
@@ -110,7 +114,7 @@ class Joey(nn.Module):
         self.decoder.output_layer.weight = self.embedding.weight
 
     def loss(self, batch: Batch) -> torch.Tensor:
-        (source, shifted), mask = batch.inputs, source_mask(batch)
+        (source, shifted, _), mask = batch.inputs, source_mask(batch)
         scale = self.embedding.embedding_dim**0.5
         order = mask.sum(dim=1).sort(descending=True, stable=True).indices  # packing needs the longest first
         source, shifted, mask = source[order], shifted[order], mask[order]
@@ -124,10 +128,10 @@ class Joey(nn.Module):
 
 def measure(name: str, options: Options) -> None:
     model_name = name.removeprefix("translate-training-")
-    config, task, note = prepare(model_name, options.quick)
+    config, task, splits, note = read_data(model_name, options.quick)
     model, size = config.model, config.train.batch_size
-    batches = [task.batch(step, 0, size, size) for step in range(1 if options.quick else BATCHES)]
-    ours = task.build()
+    objective, ours = TaskObjective.of(task, splits), task.build(splits.train)
+    batches = [objective.batch(step, 0, size, size) for step in range(1 if options.quick else BATCHES)]
     competitors = Competitors(
         {"seriatim": make_steps(ours, lambda batch: task.loss(task.forward(ours, batch), batch, SMOOTHING), batches)}
     )

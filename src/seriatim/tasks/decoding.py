@@ -16,12 +16,12 @@ from ..data.tokenizers import Tokenizer
 from ..decode.sampling import Hypothesis
 from ..decode.seq2seq import Seq2Seq, TargetScores
 from ..decode.settings import BeamSettings
+from .base import Progress
 from .batching import MAX_ELEMENTS, Batch, run_batches
 from .capability import Record
 from .metrics import perplexity
 
 MAX_ROWS = 64  # sources that are decoded together
-Progress = Callable[[int, int], None]  # (done, total)
 Collate = Callable[[np.ndarray], Batch]  # from some of the items (B,) to their batch
 
 
@@ -89,15 +89,6 @@ def score_items(decoder: Seq2Seq, collate: Collate, lengths: np.ndarray, alignme
         return decoder.score(collate(items).to(decoder.device), alignment)
 
     return run_batches(np.maximum(lengths, MAX_ELEMENTS // (8 * MAX_ROWS)), run)
-
-
-def token_metrics(scores: Sequence[TargetScores]) -> dict[str, float]:
-    """Returns accuracy, loss and perplexity of the true tokens, and their number."""
-    log_probs = np.concatenate([one.log_probs for one in scores])
-    correct = np.concatenate([one.correct for one in scores])
-    loss = -float(log_probs.mean(dtype=np.float64))
-    counts = {"tokens": float(len(log_probs))}
-    return {"accuracy": float(correct.mean()), "loss": loss, "perplexity": perplexity(loss), **counts}
 
 
 def own_streams(keys: Sequence[str], seed: int) -> list[np.random.Generator]:

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from ..core.errors import SeriatimError
 from ..core.state import State
-from ..data.schema import Schema
 from ..data.sequences import Sequences
 from ..data.source import DataInput
 from ..data.tokenizers import Tokenizer
@@ -179,8 +178,6 @@ class EncoderDecoderPredictor(Predictor[T], Generic[T, I]):
         network: The network.
         others: Further networks with the same vocabularies, whose probabilities are averaged with its own.
     """
-
-    aligned: Schema  # a source, and a target if it is known
 
     def __init__(self, task: T, network: EncoderDecoder, others: Sequence[EncoderDecoder] = ()) -> None:
         super().__init__(task, network)

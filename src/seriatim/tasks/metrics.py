@@ -16,12 +16,15 @@ import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core.metrics import ExampleScores, MetricValues
 from ..core.text import UNSPACED
+
+if TYPE_CHECKING:
+    from ..decode.seq2seq import TargetScores
 
 Scores = Sequence[np.ndarray] | np.ndarray
 References = Sequence[Sequence[str]]  # of each input, one or more
@@ -38,6 +41,15 @@ COCO_WORDS = "case:lc|punctuation:off|words:seriatim"
 def perplexity(loss: float) -> float:
     """Returns e^loss, limited to what a number can be."""
     return math.exp(min(loss, MAX_EXPONENT))
+
+
+def token_metrics(scores: Sequence[TargetScores]) -> dict[str, float]:
+    """Returns accuracy, loss and perplexity of the true tokens, and their number."""
+    log_probs = np.concatenate([one.log_probs for one in scores])
+    correct = np.concatenate([one.correct for one in scores])
+    loss = -float(log_probs.mean(dtype=np.float64))
+    counts = {"tokens": float(len(log_probs))}
+    return {"accuracy": float(correct.mean()), "loss": loss, "perplexity": perplexity(loss), **counts}
 
 
 # Classes

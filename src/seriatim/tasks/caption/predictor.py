@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 
 class CaptionPredictor(EncoderDecoderPredictor["CaptionTask", EncodedCaptions]):
-    aligned = ALIGNED
-
     def __init__(self, task: CaptionTask, network: EncoderDecoder, others: Sequence[EncoderDecoder] = ()) -> None:
         super().__init__(task, network, others)
         self.captioner = Captioner(task.processor, self.decoder)

@@ -39,10 +39,9 @@ from ...nn.loss import TokenScores
 from ...report.charts import View
 from ..base import IGNORED, SAMPLED_SIZE, Progress
 from ..batching import Batch, LengthSampler, Sampler, evenly_spaced
-from ..decoding import token_metrics
 from ..encoder_decoder import SAMPLED_SOURCES, SHOWN_SAMPLES, EncoderDecoderTask, shift_targets
 from ..inspection import ImageAttention, TokenizedText
-from ..metrics import Scoring, caption_metrics
+from ..metrics import Scoring, caption_metrics, token_metrics
 from ..predictor import Predictor
 from ..processor import TaskConfig, tokenizer_mismatches
 from ..values import Evaluation, Metrics, Output, Split, Splits

@@ -38,8 +38,6 @@ MAX_SOURCE = 16_384  # tokens of a source, if the model has no limit: time grows
 
 
 class TranslationPredictor(EncoderDecoderPredictor["TranslateTask", Pairs], EmbeddingPredictor):
-    aligned = ALIGNED
-
     def __init__(self, task: TranslateTask, network: EncoderDecoder, others: Sequence[EncoderDecoder] = ()) -> None:
         super().__init__(task, network, others)
         self.translator = Translator(task.processor, self.decoder, task.settings.normalize)

@@ -25,10 +25,9 @@ from ...nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
 from ...report.charts import View
 from ..base import IGNORED, SAMPLED_SIZE, Progress
 from ..batching import LARGE_COUNT, Batch, PoolSampler, Sampler, TokenSampler, evenly_spaced
-from ..decoding import token_metrics
 from ..encoder_decoder import SAMPLED_SOURCES, SHOWN_SAMPLES, EncoderDecoderTask
 from ..inspection import Alignment
-from ..metrics import Scoring, translation_metrics
+from ..metrics import Scoring, token_metrics, translation_metrics
 from ..predictor import Predictor
 from ..processor import TaskConfig, Values, length_mismatches, tokenizer_mismatches
 from ..values import Evaluation, Metrics, Split, Splits, Subset

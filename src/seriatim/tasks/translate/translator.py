@@ -15,8 +15,9 @@ from ...data.tokenizers import UNK
 from ...decode.sampling import Hypothesis
 from ...decode.seq2seq import Seq2Seq, TargetScores
 from ...decode.settings import BeamSettings
+from ..base import Progress
 from ..codecs import normalize_text
-from ..decoding import Generated, Progress, score_items, search_items
+from ..decoding import Generated, score_items, search_items
 from ..inspection import Alignment, TokenizedText, written_words
 from ..values import Items, Subset
 from .processor import Pairs, TranslationProcessor, collate_pairs
@@ -69,15 +70,15 @@ class Translator:
         self, sources: Items, options: BeamSettings, key: Callable[[int], str], progress: Progress | None = None
     ) -> list[list[Hypothesis]]:
         """Returns the hypotheses of each source, best first; samples depend on its `key` and the seed alone."""
-        longest, tokens = self.decoder.context_length, self.decoder.tokens
+        replaces_unknown, longest = self.replaces_unknown(options), self.decoder.context_length
         prefix = self.processor.encode_prefix(options, longest, "translate")
+        forbidden = self.processor.forbidden_tokens(unknown=replaces_unknown)
         limits = options.limits(sources.lengths.tolist(), len(prefix))
         limits = [min(limit, longest or limit) for limit in limits]
-        forbidden = self.processor.forbidden_tokens(unknown=self.replaces_unknown(options))
-        pairs = Pairs(sources)
+        pairs, start = Pairs(sources), self.decoder.tokens.start
         return search_items(
             self.decoder,
-            lambda items: collate_pairs(pairs, items, tokens.start),
+            lambda items: collate_pairs(pairs, items, start),
             sources.lengths,
             options,
             limits,
