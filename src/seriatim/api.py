@@ -58,7 +58,7 @@ def train(
         notify: Called with each note.
         plugin: The user's own files, which define tasks or models.
         report: Whether to write report.html, the model card and the views of the inside.
-        short: Options by their short names, such as steps, lr, batch_size; see `SHORT_NAMES`.
+        short: Options by their short names, such as steps, lr, batch_size; see `runs.configure.short_settings`.
     """
     add_plugins(plugin)
     source = Data(data, validation, test)

@@ -13,16 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from rich.text import Text
 from typer.main import get_command
 
 from seriatim import cli
 from seriatim._version import __version__
 from seriatim.cli import verbs
-from seriatim.cli.options import TRAINING
+from seriatim.cli.options import training_options
+from seriatim.core.errors import SeriatimError
 from seriatim.runs.capabilities import capability_to_json
-from seriatim.runs.configure import COLUMN_NAMES, SHORT_NAMES
+from seriatim.runs.configure import COLUMN_NAMES, configure, short_settings
 from seriatim.tasks import NAMES, load_spec
+from seriatim.tasks.base import Task
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "cli_options.json"
 
@@ -59,9 +62,64 @@ def test_every_capability_is_a_command() -> None:
     assert {"predict", "train", "resume", "compare", "evaluate", "inspect", "doctor"} <= commands
 
 
-def test_names_of_short_options_agree() -> None:
-    """The command line names them itself, because it must not import torch."""
-    assert set(TRAINING) == {*SHORT_NAMES, *COLUMN_NAMES} - {"start"}
+def test_settings_with_a_short_name_are_options() -> None:
+    """Their help names the tasks that have them, unless most have."""
+    known = training_options()
+    assert known.keys() == {*short_settings(), *COLUMN_NAMES} - {"start"}
+    kinds = {name: kind for name, (kind, _) in known.items()}
+    assert [kinds[name] for name in ("steps", "lr", "horizon", "crf", "pooling")] == [str, float, int, bool, str]
+    assert known["horizon"][1].startswith("forecast: ")
+    assert known["pooling"][1].startswith("choose, classify, regress: ")
+    assert ": " not in known["context_length"][1]
+    (train,) = (command for path, command in walk(get_command(cli.app)) if path == ("train",))
+    flags = {flag for parameter in train.params for flag in parameter.opts}
+    assert {f"--{name.replace('_', '-')}" for name in known} <= flags
+
+
+STAMP = """
+from typing import Annotated
+
+from pydantic import Field
+
+from seriatim.core.config import Short
+from seriatim.tasks.classify.task import ClassifyTask
+from seriatim.tasks.inputs import PooledSettings
+
+
+class StampSettings(PooledSettings):
+    name: str = "stamp"
+    margin: Annotated[float, Short()] = Field(0.5, ge=0, description="the least distance")
+    tokenizer_size: Annotated[int, Short(name="stamps")] = Field(3, description="of the vocabulary")
+
+
+class StampTask(ClassifyTask):
+    name = "stamp"
+    settings_type = StampSettings
+"""
+
+
+def test_a_plug_in_has_short_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plugin = tmp_path / "stamp.py"
+    plugin.write_text(STAMP)
+    train = ["train", "stamp", "--plugin", str(plugin)]
+    try:
+        settings = ["--margin", "2.5", "--stamps", "7", "--steps", "3", "--print-config"]
+        assert cli.run([*train, "--data", "x.csv", *settings]) == 0
+        printed = yaml.safe_load(capsys.readouterr().out)
+        assert (printed["task"]["margin"], printed["task"]["tokenizer_size"]) == (2.5, 7)
+        assert cli.run([*train, "--help"]) == 0
+        help_text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+        assert "--margin" in help_text
+        assert "stamp: the least distance (default: 0.5)" in help_text
+        assert configure("stamp", "x.csv", margin=1.5).task.margin == 1.5
+        assert cli.run(["train", "classify", "--data", "x.csv", "--margin", "1", "--print-config"]) == 2
+        assert "--margin" in capsys.readouterr().err
+        with pytest.raises(SeriatimError, match="margin") as caught:
+            configure("classify", "x.csv", margin=1.5)
+        assert caught.value.code == "config.unknown"
+    finally:
+        Task.registry.pop("stamp", None)
+        sys.modules.pop("plugin_stamp", None)
 
 
 def test_options_are_frozen() -> None:

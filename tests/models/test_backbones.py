@@ -24,8 +24,8 @@ from helpers import (
 from seriatim.core import registry
 from seriatim.core.device import on_meta_device
 from seriatim.core.state import concat, flatten, rebuild, select, split
-from seriatim.nn.backbone import BackboneTraits
 from seriatim.nn.network import load_weights, token_network, weights
+from seriatim.nn.settings import BackboneTraits
 
 CAUSAL = backbones()
 ALL = CAUSAL + BIDIRECTIONAL

@@ -11,7 +11,7 @@ import pytest
 from seriatim.core import registry
 from seriatim.core.config import dump_yaml, override
 from seriatim.core.errors import SeriatimError
-from seriatim.runs.configure import COLUMN_NAMES, SHORT_NAMES, config_schema, configure
+from seriatim.runs.configure import COLUMN_NAMES, config_schema, configure, short_settings
 from seriatim.tasks import NAMES, load
 
 VALUES: dict[str, Any] = {
@@ -46,13 +46,13 @@ def test_every_short_name_is_a_setting(name: str) -> None:
     task, model = {"horizon": "forecast", "crf": "tag"}.get(name, "classify"), "gru"
     more = {} if name not in ("temperature", "distillation_weight", "unlabeled_data") else {"teacher": "runs/teacher"}
     value: Any = configure(task, "data.csv", model, **{name: VALUES[name]}, **more)
-    for part in SHORT_NAMES[name].split("."):
+    for part in short_settings()[name].path.split("."):
         value = getattr(value, part)
     assert value == VALUES[name]
 
 
 def test_all_short_names_are_tested() -> None:
-    assert {*VALUES, "start"} == {*SHORT_NAMES}
+    assert {*VALUES, "start"} == {*short_settings()}
 
 
 def test_precedence() -> None:

@@ -16,10 +16,12 @@ from seriatim.core.config import validate
 from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.dataset import Column, Dataset
 from seriatim.data.kinds import NUMBER, NUMBERS, TEXT, Kind
+from seriatim.data.settings import DataSettings
 from seriatim.data.stream import Location
 from seriatim.data.tokenizers import BERT_SPECIAL_TOKENS, Tokenizer, TokenizerSettings
 from seriatim.tasks.codecs import NumberCodec, SequenceSettings, TextCodec
-from seriatim.tasks.processor import DataSettings, TaskConfig, from_dict
+from seriatim.tasks.processor import from_dict
+from seriatim.tasks.spec import TaskConfig
 
 WORDS = ["the", "old", "man", "read", "books", "and", "the", "new", "dog", "bit", "the", "old", "hat"]
 TEXTS = ["The old man read books", "books", "Äpfel! und mehr", "the dog bit", "a hat , a man", "new new old"]

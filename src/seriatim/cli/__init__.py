@@ -32,6 +32,9 @@ COMMANDS = {
 }
 
 
+WITH_TASKS = ("train", "compare")  # the first argument of these is a task, whose settings are options
+
+
 class CommandGroup(typer.core.TyperGroup):
     """The commands in the order of --help. Verbs of runs, plug-ins included, come from their capabilities."""
 
@@ -60,6 +63,8 @@ class CommandGroup(typer.core.TyperGroup):
         """Finds the command of the first argument; the second one may be a run whose plug-in brings the verb."""
         name, *rest = args
         if name in COMMANDS:
+            if name in WITH_TASKS:
+                add_options_of_tasks(name, rest)
             return super().resolve_command(ctx, args)
         from .verbs import verb_command
 
@@ -67,6 +72,32 @@ class CommandGroup(typer.core.TyperGroup):
         if command is None:
             raise SeriatimError("usage", f'there is no command "{name}"', did_you_mean(name, self.list_commands(ctx)))
         return name, command, rest
+
+
+def add_options_of_tasks(command: str, arguments: list[str]) -> None:
+    """Gives a command the options of a task that is not built in: of a plug-in or an installed package.
+
+    Args:
+        command: One that trains.
+        arguments: Its arguments, which may name the task and plug-ins.
+    """
+    from ..tasks import NAMES, names
+
+    files = [
+        value or after
+        for argument, after in zip(arguments, [*arguments[1:], ""], strict=True)
+        for option, _, value in [argument.partition("=")]
+        if option == "--plugin"
+    ]
+    task = next(iter(arguments), "-")
+    others: list[str] = []
+    if task[:1] != "-" and task not in NAMES:
+        from ..runs.configure import add_plugins
+
+        add_plugins(files)
+        others = [task] if task in names() else []
+    module = importlib.import_module(f".{COMMANDS[command]}", __name__)
+    module.COMMANDS[command].registered_commands[0].callback.add_tasks(*others)
 
 
 class CommandList(CommandGroup):
@@ -152,9 +183,9 @@ def print_usage_error(error: Any) -> int:
     command = error.ctx.command_path if error.ctx else "seriatim"
     message, remedy = error.format_message(), f"`{command} --help` shows how it is called"
     if type(error).__name__ == "NoSuchOption":
-        from ..runs.configure import SHORT_NAMES
+        from ..runs.configure import short_settings
 
-        if error.option_name.lstrip("-").replace("-", "_") in SHORT_NAMES:
+        if error.option_name.lstrip("-").replace("-", "_") in short_settings():
             message = f"No such option: {error.option_name}"  # those that look alike would mislead
             remedy = f"{error.option_name} belongs to `train`, and a run keeps its value: train again for another one"
     print_error(SeriatimError("usage", message, remedy))

@@ -74,66 +74,61 @@ PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print every s
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes.")]
 
-# Options of a training that are settings with a short name (`runs.configure.SHORT_NAMES`): name → type, help.
-TRAINING: dict[str, tuple[type, str]] = {
-    "params": (str, "Number of parameters, as 1M or 70k: solves for the width of the model."),
-    "minutes": (float, "Train for so many minutes (evaluation not counted)."),
-    "steps": (str, "Updates to make. (default: 2,000, or what fits in --minutes)"),
-    "epochs": (float, "Passes over the training split, instead of --steps."),
-    "tokens": (str, "Tokens (or examples) to train on, as 10M, instead of --steps."),
-    "flops": (float, "Floating-point operations to train with, as 1e13, instead of --steps."),
-    "batch_size": (int, "Sequences in a batch."),
-    "context_length": (int, "Elements in a training sequence; longer inputs are truncated."),
-    "lr": (float, "Peak learning rate. (default: depends on the model)"),
-    "horizon": (int, "forecast: steps to forecast. (default: 1)"),
-    "pooling": (str, "classify, regress: last, mean, max, attention; bert: first. (default: mean; first)"),
-    "crf": (bool, "tag: predict the tags of a sentence together, by a conditional random field."),
-    "tokenizer": (str, "char, word, bpe, byte-bpe, wordpiece, unigram or bert. (default: depends on the task)"),
-    "vocab_size": (str, "Largest number of tokens, except for char."),
-    "column": (str, "The input column of a table; several as a,b or a..z."),
-    "target": (str, "The target column of a table; several as a,b."),
-    "encoding": (str, "Encoding of text files. (default: utf-8)"),
-    "validation": (str, "A validation file. (default: a fraction of the data)"),
-    "test": (str, "A test file. (default: a fraction of the data)"),
-    "teacher": (str, "Distillation: the run folder of the teacher."),
-    "temperature": (float, "Distillation: temperature of the teacher's probabilities. (default: 2)"),
-    "distillation_weight": (float, "Distillation: share of the teacher in the loss. (default: 0.5)"),
-    "unlabeled_data": (str, "Distillation: more examples, without targets."),
-    "seed": (int, "The same seed gives the same model. (default: 0)"),
-    "device": (str, "auto, cpu, cuda, mps. (default: auto)"),
-}
-Column = Annotated[str | None, typer.Option("--column", help=TRAINING["column"][1])]
-Target = Annotated[str | None, typer.Option("--target", help=TRAINING["target"][1])]
-Seed = Annotated[int | None, typer.Option("--seed", help=TRAINING["seed"][1])]
+COLUMN_HELP = "The input column of a table; several as a,b or a..z."
+TARGET_HELP = "The target column of a table; several as a,b."
+Column = Annotated[str | None, typer.Option("--column", help=COLUMN_HELP)]
+Target = Annotated[str | None, typer.Option("--target", help=TARGET_HELP)]
+Seed = Annotated[int | None, typer.Option("--seed", help="The same seed gives the same model. (default: 0)")]
+
+
+def training_options(*tasks: str) -> dict[str, tuple[type, str]]:
+    """Returns the options of a training by name, with type and help text: settings with a short name, and columns.
+
+    Args:
+        tasks: Tasks besides the built-in ones, whose settings may have short names, too.
+    """
+    from ..runs.configure import short_settings
+
+    settings = {name: (option.type, option.help) for name, option in short_settings(*tasks).items()}
+    del settings["start"]  # which is --from
+    return settings | {"column": (str, COLUMN_HELP), "target": (str, TARGET_HELP)}
 
 
 def with_training_options(*names: str, **texts: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Returns a decorator that gives a command options of `TRAINING` in place of its `**short`.
+    """Returns a decorator that gives a command options of `training_options` in place of its `**short`.
+
+    The attribute `add_tasks` of the command makes them once more, with those of other tasks.
 
     Args:
         names: Of the options; by default all.
-        texts: Further options, with a help text in place of that of the table.
+        texts: Help texts in place of those of the settings.
     """
-    chosen = {*names, *texts} or set(TRAINING)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(command, eval_str=True)
         own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        short = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=None,
-                annotation=Annotated[
-                    kind | None, typer.Option(f"--{name.replace('_', '-')}", help=texts.get(name, text))
-                ],
-            )
-            for name, (kind, text) in TRAINING.items()
-            if name in chosen
-        ]
-        parameters = own[:3] + short + [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own[3:]]
-        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+
+        def add_tasks(*tasks: str) -> None:
+            chosen = {
+                name: (kind, texts.get(name, text))
+                for name, (kind, text) in training_options(*tasks).items()
+                if (not names or name in (*names, *texts)) and name not in signature.parameters
+            }
+            short = [
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=None,
+                    annotation=Annotated[kind | None, typer.Option(f"--{name.replace('_', '-')}", help=text)],
+                )
+                for name, (kind, text) in chosen.items()
+            ]
+            parameters = own[:3] + short + [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own[3:]]
+            command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+            command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+
+        add_tasks()
+        command.add_tasks = add_tasks  # type: ignore[attr-defined]
         return command
 
     return decorate

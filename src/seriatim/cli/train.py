@@ -175,7 +175,6 @@ def resume(
 
 
 @o.with_training_options(
-    *o.TRAINING,
     params="Number of parameters, as 1M; several, as 100k,300k,1M, train every model at each size.",
     tokenizer="char, word, bpe, byte-bpe, wordpiece, unigram or bert; several compare by bits per byte.",
 )

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from types import NoneType
+from typing import Annotated, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from .errors import SeriatimError, did_you_mean
@@ -54,6 +57,64 @@ def _read_count(value: object) -> object:
 
 Count = Annotated[int, Field(ge=1, le=10**12), BeforeValidator(_read_count)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+@dataclass(frozen=True)
+class Short:
+    """Gives a setting a short name, for keywords in Python and options of commands: `Annotated[int, Short()]`.
+
+    Args:
+        help: The text of the option; by default the description of the setting, and its default.
+        name: By default that of the field.
+    """
+
+    help: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class ShortOption:
+    """A setting with a short name.
+
+    Args:
+        name: The short name.
+        path: Of the setting: "train.optimizer.lr".
+        type: Of its values on the command line: bool, int or float, else text.
+        help: The text of the option.
+    """
+
+    name: str
+    path: str
+    type: type
+    help: str
+
+
+def short_options(settings: type[BaseModel], path: str = "") -> Iterator[ShortOption]:
+    """Yields the settings with a short name, those of inner sections included.
+
+    Args:
+        settings: The class.
+        path: Of the section in the configuration.
+    """
+    for name, field in settings.model_fields.items():
+        inner = f"{path}.{name}" if path else name
+        for short in (entry for entry in field.metadata if isinstance(entry, Short)):
+            default = "" if field.is_required() or field.default is None else f" (default: {field.default})"
+            text = short.help or f"{field.description}{default}"
+            yield ShortOption(short.name or name, inner, _option_type(field), text)
+        for section in _settings_in(field.annotation):
+            yield from short_options(section, inner)
+
+
+def _option_type(field: FieldInfo) -> type:
+    """Returns the type of a setting on the command line; what is parsed, as 10M, is text."""
+    variants = [variant for variant in get_args(field.annotation) if variant is not NoneType] or [field.annotation]
+    kind, metadata = variants[0], field.metadata
+    if get_origin(kind) is Annotated:
+        kind, *metadata = get_args(kind)
+    parsed = any(isinstance(entry, BeforeValidator) for entry in metadata)
+    return kind if not parsed and kind in (bool, int, float) else str
+
 
 S = TypeVar("S", bound=BaseModel)
 MAX_SHOWN = 200  # characters of a value in a message

@@ -1,6 +1,6 @@
 """`ModelInfo`: what a model's file declares for reports, known without importing it.
 
-The declarations are class variables of the file's class Settings, documented in `nn.backbone.ModelSettings` and written
+The declarations are class variables of the file's class Settings, documented in `nn.settings.ModelSettings` and written
 as literals: `core.registry` reads them from the source. A run stores them, so that its report needs no plug-in.
 """
 
@@ -17,7 +17,7 @@ Color = Annotated[str, Field(pattern="^#[0-9a-fA-F]{6}$")]
 
 
 class ModelInfo(BaseModel):
-    """The name, color and place in history of a model; see the class variables of `nn.backbone.ModelSettings`."""
+    """The name, color and place in history of a model; see the class variables of `nn.settings.ModelSettings`."""
 
     model_config = ConfigDict(frozen=True, extra="allow", protected_namespaces=())
 

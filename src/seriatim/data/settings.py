@@ -1,13 +1,16 @@
-"""Settings of how data is read that several tasks share: tokenizers and images. Importing them is light."""
+"""Settings of how data is read, and of tokenizers and images. Importing them is light."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from ..core.config import Count, Settings
+from ..core.config import Count, Settings, Short
+
+if TYPE_CHECKING:
+    from .formats import ReadOptions
 
 Fit = Literal["crop", "pad", "stretch"]
 Scaling = Literal["standard", "minmax", "none"]  # of the variables of a series
@@ -17,10 +20,15 @@ MAX_MEGAPIXELS = 178  # beyond, Pillow takes an image for an attack
 class TokenizerSettings(Settings):
     """What a tokenizer is trained with."""
 
-    kind: Literal["char", "word", "bpe", "byte-bpe", "wordpiece", "unigram", "bert"] = Field(
-        "char", description="what a token is: a character, a word, or a subword by one of five methods"
+    kind: Annotated[
+        Literal["char", "word", "bpe", "byte-bpe", "wordpiece", "unigram", "bert"],
+        Short(
+            "char, word, bpe, byte-bpe, wordpiece, unigram or bert. (default: depends on the task)", name="tokenizer"
+        ),
+    ] = Field("char", description="what a token is: a character, a word, or a subword by one of five methods")
+    vocab_size: Annotated[Count, Short("Largest number of tokens, except for char.")] = Field(
+        8192, ge=3, le=10_000_000, description="the largest vocabulary, for every kind but char"
     )
-    vocab_size: Count = Field(8192, ge=3, le=10_000_000, description="the largest vocabulary, for every kind but char")
     lowercase: bool = Field(False, description="convert to lower case first (bert: remove accents, too)")
     byte_fallback: bool = Field(
         False, description="write unknown characters as bytes, so that no text is lost; 256 more tokens (char, bpe)"
@@ -82,3 +90,32 @@ class ImageSettings(Settings):
         None, description="whether training mirrors every other image (default: color images only)"
     )
     max_megapixels: float = Field(64.0, gt=0, le=MAX_MEGAPIXELS, description="larger images are not read")
+
+
+ColumnName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]  # 2 in YAML
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class DataSettings(Settings):
+    """Where the data is and how it is read: the same for every task."""
+
+    source: str = Field(description="a path, a folder, an archive, or the name of a catalogue data set")
+    validation: Annotated[str | None, Short("A validation file. (default: a fraction of the data)")] = Field(
+        None, description="file of the validation split"
+    )
+    test: Annotated[str | None, Short("A test file. (default: a fraction of the data)")] = Field(
+        None, description="file of the test split"
+    )
+    columns: dict[str, ColumnName] = Field(default_factory=dict, description="role → column or columns: a,b or a..z")
+    encoding: Annotated[str, Short("Encoding of text files. (default: utf-8)")] = Field(
+        "utf-8", description="of text files"
+    )
+    label_separator: str | None = Field(None, description="separates several labels in one cell")
+    fractions: tuple[Fraction, Fraction, Fraction] | None = Field(
+        None, description="of train, validation and test (default: the task's)"
+    )
+
+    def read_options(self) -> ReadOptions:
+        from .formats import ReadOptions
+
+        return ReadOptions(self.encoding, self.label_separator)

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from ..core import registry
 from ..core.device import global_stream, torch_stream
 from ..core.errors import SeriatimError
-from ..nn.backbone import ModelSettings, Trace
+from ..nn.backbone import Trace
 from ..nn.encoder_decoder import EncoderDecoderSettings
+from ..nn.settings import ModelSettings
 from ..tasks.base import AnyTask
 from ..tasks.batching import Batch
 from ..tasks.inspection import check_position

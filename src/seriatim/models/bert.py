@@ -31,9 +31,10 @@ from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
 from ..core.state import State
-from ..nn.backbone import Backbone, BackboneTraits, Trace, record, trace_scope
+from ..nn.backbone import Backbone, Trace, record, trace_scope
 from ..nn.layers import Activation, Dropout, LearnedPositions, Positions, SegmentedInput, TokenInput, make_positions
 from ..nn.names import Pooler
+from ..nn.settings import BackboneTraits
 from ..nn.transformer import Block, Packing, TransformerSettings, initialize_normal, stack_outputs
 
 PRESETS: dict[str, dict[str, object]] = {

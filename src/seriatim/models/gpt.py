@@ -27,10 +27,11 @@ from ..core.errors import SeriatimError
 from ..core.model_info import History
 from ..core.state import State, append
 from ..nn.attention import causal_mask
-from ..nn.backbone import Backbone, BackboneTraits, Trace, record, trace_scope
+from ..nn.backbone import Backbone, Trace, record, trace_scope
 from ..nn.layers import Activation, Dropout, Positions, make_positions
 from ..nn.native import NetworkParts, PositionTable, transformer_parts
 from ..nn.network import TokenHead
+from ..nn.settings import BackboneTraits
 from ..nn.transformer import Block, TransformerSettings, initialize_normal, stack_outputs
 
 INIT_STD = 0.02

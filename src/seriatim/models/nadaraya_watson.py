@@ -31,9 +31,9 @@ from ..core.config import Count
 from ..core.errors import SeriatimError
 from ..core.text import evenly_spaced
 from ..nn.attention import attention_pool, log_kernel
-from ..nn.backbone import ModelSettings
 from ..nn.fitted import FittedModel
 from ..nn.names import KernelName
+from ..nn.settings import ModelSettings
 
 BLOCK = 1 << 21  # weights computed at a time
 MAX_HELD_OUT = 1_000  # training examples for the leave-one-out error

@@ -44,8 +44,8 @@ from torch import Tensor
 from ..core.config import Count, validate
 from ..core.errors import SeriatimError
 from ..core.model_info import History
-from ..nn.backbone import ModelSettings
 from ..nn.fitted import FittedModel
+from ..nn.settings import ModelSettings
 from ._ngram import arpa, counting
 from ._ngram.mixture import Mixture
 from ._ngram.table import DIRECT, Scorer, Table

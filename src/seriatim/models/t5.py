@@ -27,9 +27,10 @@ from torch.nn import functional as F
 from ..core.model_info import History
 from ..core.state import State, append
 from ..nn.attention import causal_mask
-from ..nn.backbone import BackboneTraits, SelectiveTrace, Trace, is_traced, record, trace_scope
+from ..nn.backbone import SelectiveTrace, Trace, is_traced, record, trace_scope
 from ..nn.encoder_decoder import EncoderDecoderBackbone, EncoderDecoderSettings
 from ..nn.layers import Activation, Dropout, Linear, equations_enabled
+from ..nn.settings import BackboneTraits
 from ..nn.transformer import AttentionSettings, record_norms
 
 

@@ -27,11 +27,12 @@ from ..core.errors import SeriatimError
 from ..core.model_info import History
 from ..core.state import State
 from ..nn.attention import causal_mask
-from ..nn.backbone import BackboneTraits, Trace, is_traced, record, trace_scope
+from ..nn.backbone import Trace, is_traced, record, trace_scope
 from ..nn.encoder_decoder import EncoderDecoderBackbone, EncoderDecoderSettings
 from ..nn.layers import Activation, Dropout, Positions, make_positions
 from ..nn.native import NetworkParts, PositionTable, transformer_parts
 from ..nn.network import TokenHead
+from ..nn.settings import BackboneTraits
 from ..nn.transformer import Block, TransformerSettings, stack_outputs
 
 PRESETS: dict[str, dict[str, object]] = {

@@ -23,10 +23,11 @@ from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
 from ..core.state import State
-from ..nn.backbone import Backbone, BackboneTraits, Trace, record, trace_scope
+from ..nn.backbone import Backbone, Trace, record, trace_scope
 from ..nn.images import ImageShape, PatchInput, default_patch_size
 from ..nn.layers import Activation, Dropout, Positions, make_positions
 from ..nn.names import Pooler
+from ..nn.settings import BackboneTraits
 from ..nn.transformer import Block, TransformerSettings, initialize_normal, stack_outputs
 
 PRESETS: dict[str, dict[str, object]] = {

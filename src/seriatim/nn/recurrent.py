@@ -19,8 +19,9 @@ from torch.autograd.function import once_differentiable
 from ..core.state import State
 from ..kernels import Context
 from ..kernels import recurrent as kernels
-from .backbone import Backbone, BackboneTraits, LayeredSettings, Trace, is_traced, record, trace_scope
+from .backbone import Backbone, LayeredSettings, Trace, is_traced, record, trace_scope
 from .layers import Dropout, equations_enabled
+from .settings import BackboneTraits
 
 Steps = list[tuple[Tensor, Tensor]]  # x and the gradient of y, of every step
 StepsByPass = dict[int, Steps]  # by backward pass: an earlier pass may have been for other gradients only

@@ -20,7 +20,7 @@ from ..data.source import DataInput
 from ..report.charts import Lines
 from ..training.config import Config
 from ..training.events import Callback
-from .configure import SHORT_NAMES, add_plugins, configure, expand_names
+from .configure import add_plugins, configure, expand_names, short_settings
 from .evaluate import Data, Notify
 from .jobs import Workers
 from .run import Run
@@ -114,7 +114,7 @@ def compare(
         callbacks: Returns the callbacks of a training, by the name of its folder.
         notify: Called with each note.
         plugin: The user's own files, which define tasks or models.
-        short: Options by their short names; see `SHORT_NAMES`.
+        short: Options by their short names; see `runs.configure.short_settings`.
     """
     if not models:
         raise SeriatimError("compare.empty", "no models were named", "name some: --models ngram,lstm,gpt")
@@ -270,7 +270,7 @@ def cross_options(
         for item in values:
             for name, own in crossed.items():
                 change: dict[str, object] = {}
-                set_path(change, SHORT_NAMES[option], item)
+                set_path(change, short_settings()[option].path, item)
                 combined[f"{name}-{item}"] = merge(own, change)
         crossed = combined
     return crossed, others

@@ -4,44 +4,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from ..core import registry
-from ..core.config import merge, set_path
+from ..core.config import ShortOption, merge, set_path, short_options
 from ..core.errors import SeriatimError, did_you_mean
-from ..tasks import add_file, load, names
+from ..tasks import NAMES, add_file, load, load_spec, names
 from ..training.config import ENDS, Config, make_config
 
-# Settings with a short name: keywords in Python, options on the command line.
-SHORT_NAMES = {
-    "steps": "train.steps",
-    "epochs": "train.epochs",
-    "tokens": "train.tokens",
-    "flops": "train.flops",
-    "minutes": "train.minutes",
-    "batch_size": "train.batch_size",
-    "lr": "train.optimizer.lr",
-    "device": "train.device",
-    "context_length": "task.context_length",
-    "tokenizer": "task.tokenizer.kind",
-    "vocab_size": "task.tokenizer.vocab_size",
-    "pooling": "task.pooling",
-    "horizon": "task.horizon",
-    "crf": "task.crf",
-    "encoding": "data.encoding",
-    "validation": "data.validation",
-    "test": "data.test",
-    "params": "params",
-    "seed": "seed",
-    "start": "start",
-    "teacher": "distill.teacher",
-    "temperature": "distill.temperature",
-    "distillation_weight": "distill.weight",
-    "unlabeled_data": "distill.unlabeled_data",
-}
+SECTIONS = ("params", "train", "task", "data", "distill", "seed", "start")  # the order of short names in help texts
 # Short names of columns, which are stored under the role they have in the task's schema.
 COLUMN_NAMES = ("column", "target")
 
@@ -68,19 +43,22 @@ def configure(
         data: The source of the training data.
         model: The name of the architecture; by default the task's default model.
         settings: Nested settings, over which the names and the short options take precedence.
-        short: Options by their short names, those of `SHORT_NAMES` and `COLUMN_NAMES`.
+        short: Options by their short names, those of `short_settings` and `COLUMN_NAMES`.
     """
-    if unknown := sorted(short.keys() - {*SHORT_NAMES, *COLUMN_NAMES}):
-        remedy = did_you_mean(unknown[0], [*SHORT_NAMES, *COLUMN_NAMES])
+    named = expand_names(settings or {})
+    name = task or (named.get("task") or {}).get("name")
+    options = short_settings(*([name] if isinstance(name, str) and name in names() else []))
+    if unknown := sorted(short.keys() - {*options, *COLUMN_NAMES}):
+        remedy = did_you_mean(unknown[0], [*options, *COLUMN_NAMES])
         raise SeriatimError("config.unknown", f'there is no setting "{unknown[0]}"', remedy)
     values: dict[str, Any] = {}
     for path, value in (("task.name", task), ("data.source", data), ("model.name", model)):
         if value is not None:
             set_path(values, path, value)
-    for name, path in SHORT_NAMES.items():
-        if short.get(name) is not None:
-            set_path(values, path, short[name])
-    values = merge(expand_names(settings or {}), values)
+    for option in options.values():
+        if short.get(option.name) is not None:
+            set_path(values, option.path, short[option.name])
+    values = merge(named, values)
     for name in COLUMN_NAMES:
         if short.get(name) is not None:
             role = column_role(values, name)
@@ -88,6 +66,28 @@ def configure(
     if values.get("start") is not None:
         values = add_fine_tuning_defaults(values)
     return make_config(values)
+
+
+def short_settings(*tasks: str) -> dict[str, ShortOption]:
+    """Returns the settings with a short name, by that: of training, data and built-in tasks, and of others.
+
+    Args:
+        tasks: The others, such as that of a plug-in.
+    """
+    options = {option.name: option for option in short_options(Config)}
+    having: dict[str, list[str]] = {}
+    for task in dict.fromkeys((*NAMES, *tasks)):
+        for option in short_options(load_spec(task).settings_type, "task"):
+            known = options.setdefault(option.name, option)
+            if known.path != option.path:
+                cause = f'the short name "{option.name}" of {option.path} is that of {known.path}'
+                raise SeriatimError("plugin.name-taken", cause, "give it another one: Short(name=…)")
+            having.setdefault(option.name, []).append(task)
+    for name, own in having.items():
+        if 2 * len(own) < len(NAMES):  # else most tasks have it
+            text = options[name].help
+            options[name] = replace(options[name], help=f"{', '.join(own)}: {text}{'' if text[-1] in '.)' else '.'}")
+    return dict(sorted(options.items(), key=lambda item: SECTIONS.index(item[1].path.partition(".")[0])))
 
 
 def expand_names(values: Mapping[str, object]) -> dict[str, Any]:

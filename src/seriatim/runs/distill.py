@@ -82,7 +82,7 @@ def distill(
         data_dir: The folder of catalogue data sets.
         callbacks: Returns the callbacks of a student's training.
         notify: Called with each note.
-        short: Options by their short names; see `SHORT_NAMES`.
+        short: Options by their short names; see `runs.configure.short_settings`.
     """
     run = Run(teacher)
     remembered = run.task.layout.data_dir

@@ -29,9 +29,10 @@ from ..data.catalogue import remembered_folder
 from ..data.dataset import Dataset
 from ..data.kinds import Kind
 from ..data.schema import Schema
+from ..data.settings import DataSettings
 from ..data.source import DataInput, Source, open_source
 from ..data.split import Fractions, SplitPolicy, Stratified
-from ..nn.backbone import ModelSettings
+from ..nn.settings import ModelSettings
 from ..report.charts import View
 from .batching import (
     LARGE_COUNT,
@@ -44,9 +45,9 @@ from .batching import (
     run_batches,
 )
 from .predictor import Predictor
-from .processor import DataSettings, Processor, S, TaskConfig, Values
+from .processor import Processor, Values
 from .reading import Layout, read_rows, without_empty
-from .spec import TaskSpec
+from .spec import S, TaskConfig, TaskSpec
 from .values import E, Encoded, Evaluation, Labeled, Metrics, Output, R, Split, Splits
 
 # What the file of a new task imports

@@ -31,7 +31,8 @@ from .base import IGNORED, Task
 from .batching import Batch
 from .inspection import ScoredTokens, TokenReadout, TokenScorer
 from .predictor import ModelInput, Predictor
-from .processor import Processor, S
+from .processor import Processor
+from .spec import S
 from .values import Encoded, Items, Output, R
 
 SHOWN_SAMPLES = 4

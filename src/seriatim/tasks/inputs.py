@@ -22,6 +22,7 @@ from ..data.kinds import KINDS, MOST_SPECIFIC_FIRST, NUMBER, NUMBERS, TEXT, Kind
 from ..data.schema import Field
 from ..data.settings import ImageSettings, TokenizerSettings, default_kind
 from ..nn.names import Pooling
+from .spec import CONTEXT_LENGTH, POOLING
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def _list_kinds(schema: dict[str, Any]) -> None:
 class SequenceSettings(Settings):
     """Settings of tasks that read one input per example."""
 
-    context_length: int | None = Setting(
+    context_length: Annotated[int | None, CONTEXT_LENGTH] = Setting(
         None, ge=1, le=1_000_000, description="longest sequence; longer ones are truncated"
     )
     input_kind: Annotated[str, AfterValidator(_check_kind)] = Setting(
@@ -127,4 +128,6 @@ class SequenceSettings(Settings):
 class PooledSettings(SequenceSettings):
     """Settings of tasks that pool the outputs of all elements."""
 
-    pooling: Pooling = Setting("mean", description="how the outputs of all elements become one vector")
+    pooling: Annotated[Pooling, POOLING] = Setting(
+        "mean", description="how the outputs of all elements become one vector"
+    )

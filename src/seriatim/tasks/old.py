@@ -27,6 +27,7 @@ from ..data.dataset import Dataset
 from ..data.kinds import Kind
 from ..data.reader import options_of_source, read_dataset, read_header
 from ..data.schema import Schema, normalize_name
+from ..data.settings import DataSettings
 from ..data.source import DataInput, Source, open_source
 from ..data.split import Fractions, SplitPolicy, Stratified, split
 from ..nn.backbone import BackboneSettings
@@ -45,9 +46,9 @@ from .batching import (
     run_batches,
 )
 from .predictor import Predictor
-from .processor import DataSettings, Encoded, Processor, TaskConfig, Tokenizers, Values
+from .processor import Encoded, Processor, Tokenizers, Values
 from .reading import Layout
-from .spec import TaskSpec
+from .spec import TaskConfig, TaskSpec
 from .values import Evaluation, Metrics, Output, Split, Splits
 
 # What the file of a task imports

@@ -35,8 +35,9 @@ from .embedding import EmbeddingPredictor, TextReader, no_vectors
 from .inputs import INPUT, MODALITIES, PooledSettings
 from .inspection import ExplainedOutput, Explainer
 from .predictor import Usage
-from .processor import Processor, TaskConfig, Tokenizers, Values
+from .processor import Processor, Tokenizers, Values
 from .reading import read_rows, without_empty
+from .spec import TaskConfig
 from .tfidf import Loss, TfidfModel
 from .values import Evaluation, Labeled, Output, Split, Splits
 

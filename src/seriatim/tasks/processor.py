@@ -11,61 +11,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields, replace
 from functools import cache, singledispatch
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
-from pydantic import BeforeValidator
-from pydantic import Field as Setting
 
-from ..core.config import Seed, Settings
 from ..core.errors import Diagnostics, SeriatimError
 from ..core.text import listed, plural
 from ..data.dataset import Dataset
-from ..data.formats import ReadOptions
 from ..data.sequences import Sequences
 from ..data.tokenizers import Tokenizer
-from ..nn.backbone import ModelSettings
+from .spec import TaskConfig
 
-S = TypeVar("S", bound=Settings)
 E = TypeVar("E")  # the items of a split
 Tokenizers = Mapping[str, Tokenizer]  # by the name of their field: "tokenizer", of the source "source_tokenizer"
 Values = Mapping[str, Any]  # a configuration, or a section of it, as nested plain values
 Json = Any  # a JSON value
 TokenizerFiles = dict[str, Tokenizer]  # file name → tokenizer
 MAX_LISTED = 8  # names in a sentence
-
-
-# Settings
-
-
-ColumnName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]  # 2 in YAML
-Fraction = Annotated[float, Setting(ge=0, le=1)]
-
-
-class DataSettings(Settings):
-    """Where the data is and how it is read: the same for every task."""
-
-    source: str = Setting(description="a path, a folder, an archive, or the name of a catalogue data set")
-    validation: str | None = Setting(None, description="file of the validation split")
-    test: str | None = Setting(None, description="file of the test split")
-    columns: dict[str, ColumnName] = Setting(default_factory=dict, description="role → column or columns: a,b or a..z")
-    encoding: str = Setting("utf-8", description="of text files")
-    label_separator: str | None = Setting(None, description="separates several labels in one cell")
-    fractions: tuple[Fraction, Fraction, Fraction] | None = Setting(
-        None, description="of train, validation and test (default: the task's)"
-    )
-
-    def read_options(self) -> ReadOptions:
-        return ReadOptions(self.encoding, self.label_separator)
-
-
-class TaskConfig(Settings, Generic[S]):
-    """All settings a task may depend on. Those of the training loop are not among them."""
-
-    task: S  # an instance of the task's `settings_type`
-    data: DataSettings
-    model: ModelSettings  # an instance of the architecture's own class
-    seed: Seed = 0
 
 
 # Storage

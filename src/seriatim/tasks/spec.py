@@ -1,16 +1,26 @@
-"""The declaration of a task, without torch: the command line, forms and the documentation are made from it.
+"""The declaration of a task, without torch, and the settings that it depends on.
 
-A built-in task declares itself in `tasks/NAME/spec.py` as `SPEC`; its class in `tasks/NAME/task.py` refers to it. The
-declaration of a plug-in in one file is made from the class variables of its `Task`.
+The command line, forms and the documentation are made from declarations. A built-in task has its own in
+`tasks/NAME/spec.py` as `SPEC`, to which its class in `tasks/NAME/task.py` refers. That of a plug-in in one file is made
+from the class variables of its `Task`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from ..core.config import Settings
+from ..core.config import Seed, Settings, Short
 from ..data.schema import Schema
+from ..data.settings import DataSettings
+from ..nn.settings import ModelSettings
 from .capability import Capability
+
+S = TypeVar("S", bound=Settings)
+
+# Short names that the settings of several tasks have
+CONTEXT_LENGTH = Short("Elements in a training sequence; longer inputs are truncated.")
+POOLING = Short("last, mean, max, attention; bert: first. (default: mean; first)")
 
 
 @dataclass(frozen=True)
@@ -42,3 +52,12 @@ class TaskSpec:
     fitted_models: tuple[str, ...] = ()
     encoder_decoder: bool = False
     modality: str | None = "text"
+
+
+class TaskConfig(Settings, Generic[S]):
+    """All settings a task may depend on. Those of the training loop are not among them."""
+
+    task: S  # an instance of the task's `settings_type`
+    data: DataSettings
+    model: ModelSettings  # an instance of the architecture's own class
+    seed: Seed = 0

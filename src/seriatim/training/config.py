@@ -10,10 +10,11 @@ from pydantic import Field, ValidationInfo, create_model, field_validator
 
 from .. import tasks
 from ..core import registry
-from ..core.config import Count, Seed, Settings, validate
+from ..core.config import Count, Seed, Settings, Short, validate
 from ..core.errors import SeriatimError
-from ..nn.backbone import ModelSettings
-from ..tasks.processor import DataSettings, TaskConfig, Values
+from ..data.settings import DataSettings
+from ..nn.settings import ModelSettings
+from ..tasks.spec import TaskConfig
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 Freeze = Literal["none", "embeddings", "backbone"] | Annotated[int, Field(ge=1, le=10_000)]
@@ -27,7 +28,7 @@ class OptimizerSettings(Settings):
     name: Literal["auto", "muon", "adamw", "adam", "sgd"] = Field(
         "auto", description="the optimizer; auto: the model's, adamw for pretrained weights"
     )
-    lr: float | None = Field(
+    lr: Annotated[float | None, Short("Peak learning rate. (default: depends on the model)")] = Field(
         None,
         gt=0,
         le=1e3,
@@ -73,17 +74,19 @@ class ScheduleSettings(Settings):
 
 
 class TrainSettings(Settings):
-    steps: Count | None = Field(
+    steps: Annotated[Count | None, Short("Updates to make. (default: 2,000, or what fits in --minutes)")] = Field(
         None, description="number of updates (default: 2,000, or as many as fit into `minutes`)"
     )
-    epochs: float | None = Field(None, gt=0, le=1e9, description="passes over the training split, instead of steps")
-    tokens: Count | None = Field(
+    epochs: Annotated[float | None, Short("Passes over the training split, instead of --steps.")] = Field(
+        None, gt=0, le=1e9, description="passes over the training split, instead of steps"
+    )
+    tokens: Annotated[Count | None, Short("Tokens (or examples) to train on, as 10M, instead of --steps.")] = Field(
         None, description="what to train on (tokens, examples: what the task counts), instead of steps"
     )
-    flops: float | None = Field(
-        None, gt=0, le=1e30, description="floating-point operations of the matrix products, instead of steps"
+    flops: Annotated[float | None, Short("Floating-point operations to train with, as 1e13, instead of --steps.")] = (
+        Field(None, gt=0, le=1e30, description="floating-point operations of the matrix products, instead of steps")
     )
-    minutes: float | None = Field(
+    minutes: Annotated[float | None, Short("Train for so many minutes (evaluation not counted).")] = Field(
         None,
         gt=0,
         le=MAX_MINUTES,
@@ -92,7 +95,7 @@ class TrainSettings(Settings):
     clock: Literal["wall", "cpu"] = Field(
         "wall", description="what minutes are: wall time, or cpu: processor time, for a machine that is busy"
     )
-    batch_size: int | None = Field(
+    batch_size: Annotated[int | None, Short("Sequences in a batch.")] = Field(
         None,
         ge=1,
         le=1_000_000,
@@ -136,7 +139,9 @@ class TrainSettings(Settings):
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="auto: bfloat16 if the device supports it natively"
     )
-    device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps")
+    device: Annotated[str, Short("auto, cpu, cuda, mps. (default: auto)")] = Field(
+        "auto", description="auto, cpu, cuda, cuda:1, mps"
+    )
 
     @field_validator("freeze", mode="before")
     @classmethod
@@ -161,15 +166,19 @@ class TrainSettings(Settings):
 
 
 class DistillSettings(Settings):
-    teacher: str = Field(description="the run folder of the teacher")
-    temperature: float = Field(
-        2.0, gt=0, le=1_000, description="the higher, the more the teacher's scores of wrong answers count"
+    teacher: Annotated[str, Short("Distillation: the run folder of the teacher.")] = Field(
+        description="the run folder of the teacher"
     )
-    weight: float = Field(0.5, ge=0, le=1, description="weight of the teacher's loss; the rest is that of the targets")
+    temperature: Annotated[float, Short("Distillation: temperature of the teacher's probabilities. (default: 2)")] = (
+        Field(2.0, gt=0, le=1_000, description="the higher, the more the teacher's scores of wrong answers count")
+    )
+    weight: Annotated[
+        float, Short("Distillation: share of the teacher in the loss. (default: 0.5)", name="distillation_weight")
+    ] = Field(0.5, ge=0, le=1, description="weight of the teacher's loss; the rest is that of the targets")
     hidden_weight: float = Field(
         0.0, ge=0, le=1e6, description="weight of a loss on the similarities of hidden vectors within a batch"
     )
-    unlabeled_data: str | None = Field(
+    unlabeled_data: Annotated[str | None, Short("Distillation: more examples, without targets.")] = Field(
         None, description="classify, regress: further examples without targets, learned from the teacher's predictions"
     )
 
@@ -184,20 +193,24 @@ class Config(TaskConfig[Any]):
     task: Any = Field(description="the task and its settings")
     data: DataSettings = Field(description="where the data is and how it is read")
     model: Any = Field(description="the architecture and its settings")
-    start: str | None = Field(
+    start: Annotated[str | None, Short()] = Field(
         None, description="pretrained weights: a run, a folder of `transformers` or a name on its hub (--from)"
     )
     distill: DistillSettings | None = Field(None, description="distillation from a teacher")
     train: TrainSettings = Field(default_factory=TrainSettings, description="the training loop")
-    params: Count | None = Field(None, description="parameter budget: solves for the model's width")
-    seed: Seed = Field(0, description="of every random stream")
+    params: Annotated[Count | None, Short("Number of parameters, as 1M or 70k: solves for the width of the model.")] = (
+        Field(None, description="parameter budget: solves for the model's width")
+    )
+    seed: Annotated[Seed, Short("The same seed gives the same model. (default: 0)")] = Field(
+        0, description="of every random stream"
+    )
 
     def task_config(self) -> TaskConfig[Any]:
         """Returns the settings that a task depends on."""
         return TaskConfig(task=self.task, data=self.data, model=self.model, seed=self.seed)
 
 
-def make_config(values: Values, origin: str = "the settings") -> Config:
+def make_config(values: Mapping[str, Any], origin: str = "the settings") -> Config:
     """Returns the validated configuration, with the defaults of task and model.
 
     Args:

@@ -34,7 +34,8 @@ from ...data.tokenizers import Tokenizer
 from ...nn.inference import run_batches
 from ..codecs import fit_tokenizer, model_tokenizer
 from ..old import IGNORED
-from ..processor import Encoded, Processor, TaskConfig, Tokenizers, Values
+from ..processor import Encoded, Processor, Tokenizers, Values
+from ..spec import TaskConfig
 from .questions import Answer, locate_answers
 from .spec import MIN_LENGTH, AnswerSettings
 

@@ -14,7 +14,7 @@ from ...data.schema import Field, Schema
 from ...data.settings import TokenizerSettings, default_kind
 from ..capability import Capability
 from ..shared_spec import EMBEDDINGS
-from ..spec import TaskSpec
+from ..spec import CONTEXT_LENGTH, TaskSpec
 
 if TYPE_CHECKING:
     from ...data.dataset import Dataset
@@ -92,7 +92,7 @@ SCHEMA = Schema(
 
 class AnswerSettings(Settings):
     name: str = Setting("answer", description="the task: see `seriatim list tasks`")
-    context_length: int = Setting(
+    context_length: Annotated[int, CONTEXT_LENGTH] = Setting(
         384,
         ge=MIN_LENGTH,
         le=1_000_000,

@@ -19,7 +19,8 @@ from ..codecs import ImageCodec, train_tokenizer
 from ..encoder_decoder import Paired, TargetProcessor, encode_with_eos, shift_targets
 from ..inputs import SequenceSettings
 from ..metrics import Scoring
-from ..processor import TaskConfig, Tokenizers
+from ..processor import Tokenizers
+from ..spec import TaskConfig
 from .spec import Region
 
 WORDS = 10_000  # tokens of a vocabulary whose size is not set

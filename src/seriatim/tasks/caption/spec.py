@@ -17,7 +17,7 @@ from ...decode.settings import BeamSettings
 from ...nn.names import ScoreName
 from ..capability import Capability
 from ..shared_spec import SCORE_OUTPUTS
-from ..spec import TaskSpec
+from ..spec import CONTEXT_LENGTH, TaskSpec
 
 Box = tuple[float, float, float, float]  # left, top, right and bottom in pixels; right and bottom are exclusive
 NUMBERED = r"(caption|text|sentence|description|comment)s?[ _-]?\d+"  # several columns of captions
@@ -127,7 +127,7 @@ class CaptionSettings(Settings):
     tokenizer: Annotated[TokenizerSettings | None, default_kind(kind="word")] = Setting(
         None, description="how captions are tokenized (default: words)"
     )
-    context_length: int | None = Setting(
+    context_length: Annotated[int | None, CONTEXT_LENGTH] = Setting(
         None, ge=1, le=1_000_000, description="longest caption in tokens; longer ones are not trained on"
     )
 

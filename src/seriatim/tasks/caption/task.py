@@ -43,7 +43,8 @@ from ..encoder_decoder import SAMPLED_SOURCES, SHOWN_SAMPLES, EncoderDecoderTask
 from ..inspection import ImageAttention, TokenizedText
 from ..metrics import Scoring, caption_metrics, token_metrics
 from ..predictor import Predictor
-from ..processor import TaskConfig, tokenizer_mismatches
+from ..processor import tokenizer_mismatches
+from ..spec import TaskConfig
 from ..values import Evaluation, Metrics, Output, Split, Splits
 from .captioner import Captioner
 from .predictor import CaptionPredictor

@@ -22,7 +22,7 @@ from ...data.settings import TokenizerSettings, default_kind
 from ...nn.names import Pooling
 from ..capability import Capability
 from ..shared_spec import EMBEDDINGS
-from ..spec import TaskSpec
+from ..spec import CONTEXT_LENGTH, POOLING, TaskSpec
 
 if TYPE_CHECKING:
     from ...data.dataset import Dataset
@@ -105,10 +105,10 @@ INPUTS = replace(  # the choices may also be an option, the same for all questio
 
 class ChooseSettings(Settings):
     name: str = Setting("choose", description="the task: see `seriatim list tasks`")
-    context_length: int | None = Setting(
+    context_length: Annotated[int | None, CONTEXT_LENGTH] = Setting(
         None, ge=1, le=1_000_000, description="longest question with a choice; of longer ones the longer is truncated"
     )
-    pooling: Pooling = Setting(
+    pooling: Annotated[Pooling, POOLING] = Setting(
         "mean", description="how the outputs of all elements become one vector (default of causal models: last)"
     )
     tokenizer: Annotated[TokenizerSettings | None, default_kind(kind="word", lowercase=True)] = Setting(

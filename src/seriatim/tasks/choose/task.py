@@ -27,9 +27,10 @@ from ...data.kinds import TEXT
 from ...data.sequences import Sequences
 from ...data.source import DataInput
 from ...data.split import Grouped
-from ...nn.backbone import BackboneSettings, ModelSettings
+from ...nn.backbone import BackboneSettings
 from ...nn.loss import distillation_loss
 from ...nn.network import Network, VectorHead, as_float32, assemble
+from ...nn.settings import ModelSettings
 from ...report.charts import Cell, Table, View
 from ..base import IGNORED, Task
 from ..batching import Batch, padding_mask
@@ -40,7 +41,8 @@ from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ExplainedOutput, Explainer
 from ..metrics import mean_scores
 from ..predictor import Predictor, Usage
-from ..processor import Processor, TaskConfig, Tokenizers, Values, length_mismatches, tokenizer_mismatches
+from ..processor import Processor, Tokenizers, Values, length_mismatches, tokenizer_mismatches
+from ..spec import TaskConfig
 from ..values import Evaluation, Labeled, Metrics, Output, Split, Splits, Subset
 from .spec import ANSWER, INPUTS, SPEC, ChoiceOptions, ChooseSettings, choice_rows
 

@@ -43,7 +43,8 @@ from ..metrics import (
 )
 from ..pooled import PooledPredictor, PooledProcessor, PooledTask, Scores
 from ..predictor import Predictor
-from ..processor import TaskConfig, Tokenizers, Values, name_mismatches
+from ..processor import Tokenizers, Values, name_mismatches
+from ..spec import TaskConfig
 from ..tfidf import Loss
 from ..values import Evaluation, Labeled, Metrics, Output, Split, Splits
 from .spec import CLASSIFY, INTEGER_LABEL, SPEC, ClassifyOptions, ClassifySettings

@@ -17,10 +17,12 @@ from ...data.schema import Schema
 from ...data.sequences import Sequences
 from ...data.source import Source
 from ...data.tokenizers import Tokenizer
-from ...nn.backbone import BackboneSettings, ModelSettings
+from ...nn.backbone import BackboneSettings
+from ...nn.settings import ModelSettings
 from ..inputs import Modality, SequenceSettings, add_modality, plural_of
-from ..processor import Stored, TaskConfig, Tokenizers, Values
+from ..processor import Stored, Tokenizers, Values
 from ..reading import Layout
+from ..spec import TaskConfig
 
 if TYPE_CHECKING:
     from ...report.charts import Image

@@ -17,10 +17,12 @@ from ...data.dataset import Dataset
 from ...data.images import ImageLayout, ImageValue
 from ...data.images.batches import Images
 from ...data.settings import Fit, ImageSettings
-from ...nn.backbone import BackboneSettings, ModelSettings
+from ...nn.backbone import BackboneSettings
+from ...nn.settings import ModelSettings
 from ...report.charts import Image
 from ..inputs import IMAGES, Modality, SequenceSettings
-from ..processor import TaskConfig, Tokenizers, Values
+from ..processor import Tokenizers, Values
+from ..spec import TaskConfig
 from .base import InputCodec
 
 if TYPE_CHECKING:

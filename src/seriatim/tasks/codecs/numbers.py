@@ -20,8 +20,9 @@ from ...nn.backbone import BackboneSettings
 from ...nn.layers import NumberInput
 from ..inputs import NUMERIC, Modality, SequenceSettings
 from ..metrics import mean_and_std
-from ..processor import TaskConfig, Tokenizers, check_numbers
+from ..processor import Tokenizers, check_numbers
 from ..reading import Layout
+from ..spec import TaskConfig
 from .base import MAX_PROBLEMS, NumberLayout, SequenceCodec, limit_length
 
 MAX_SHOWN = 12  # numbers of an input in a table

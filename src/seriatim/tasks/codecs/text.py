@@ -22,10 +22,12 @@ from ...data.sequences import Sequences
 from ...data.shards import encode_column, frame_texts
 from ...data.source import Source
 from ...data.tokenizers import Tokenizer, TokenizerSettings
-from ...nn.backbone import BackboneSettings, ModelSettings
+from ...nn.backbone import BackboneSettings
+from ...nn.settings import ModelSettings
 from ..inputs import TEXTS, Modality, SequenceSettings
-from ..processor import TaskConfig, Tokenizers, Values
+from ..processor import Tokenizers, Values
 from ..reading import Layout
+from ..spec import TaskConfig
 from .base import SequenceCodec, TextInput, limit_length
 
 SAMPLED_TEXTS = 1000  # by which the tokenizer is chosen

@@ -19,7 +19,8 @@ from ...data.dataset import Dataset
 from ...data.series.calendar import Frequency, useful_cycles
 from ...data.series.scaling import Scaler, Scaling, constant_columns
 from ...data.series.table import SEPARATE_NAME, describe_series, start_time
-from ..processor import Processor, TaskConfig, Tokenizers, check_numbers
+from ..processor import Processor, Tokenizers, check_numbers
+from ..spec import TaskConfig
 from .classical import CLASSICAL, ClassicalForecast
 from .encoded import SeriesEncoded, encode_series
 from .intervals import SCALES, Interval

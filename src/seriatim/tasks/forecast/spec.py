@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 from pydantic import Field as Setting
 from pydantic import field_validator
 
-from ...core.config import Settings
+from ...core.config import Settings, Short
 from ...data.kinds import LABEL, NUMBER
 from ...data.series.schema import SCHEMA, TIME
 from ...data.settings import Scaling
 from ..capability import Capability
-from ..spec import TaskSpec
+from ..spec import CONTEXT_LENGTH, TaskSpec
 
 ENDS = ("lower_80", "upper_80", "lower_95", "upper_95")  # of the default intervals
 # A forecast reads the past targets; on the command line they are its only required input.
@@ -27,10 +27,10 @@ Percent = Annotated[int, Setting(ge=1, le=99)]
 
 class ForecastSettings(Settings):
     name: str = Setting("forecast", description="the task: see `seriatim list tasks`")
-    context_length: int | None = Setting(
+    context_length: Annotated[int | None, CONTEXT_LENGTH] = Setting(
         None, ge=1, le=100_000, description="steps a forecast is made from (default: two seasons, or what series allow)"
     )
-    horizon: int = Setting(1, ge=1, le=10_000, description="steps to forecast")
+    horizon: Annotated[int, Short()] = Setting(1, ge=1, le=10_000, description="steps to forecast")
     mode: Literal["direct", "recursive"] = Setting(
         "direct", description="all steps of the horizon at once, or one by one, each forecast being the next input"
     )

@@ -51,7 +51,7 @@ from ..metrics import mean_scores
 from ..old import Metrics, Output
 from ..old import OldTask as Task
 from ..predictor import Predictor, Usage
-from ..processor import TaskConfig
+from ..spec import TaskConfig
 from .backtest import (
     Forecasts,
     describe_forecasts,

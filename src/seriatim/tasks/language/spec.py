@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field as Setting
 from pydantic import model_validator
@@ -15,7 +15,7 @@ from ...decode.settings import GenerationSettings
 from ..capability import Capability
 from ..choose.spec import INPUTS, OUTPUTS, ChoiceOptions
 from ..shared_spec import EMBEDDINGS, SCORE_OUTPUTS
-from ..spec import TaskSpec
+from ..spec import CONTEXT_LENGTH, TaskSpec
 
 TEXT_ALIASES = ("block", "content", "document", "sentence", "sentences", "body", "article")
 TEXT_SCHEMA = Schema((Field("text", (TEXT,), TEXT_ALIASES),), text_unit="block")
@@ -26,7 +26,7 @@ class LanguageSettings(Settings):
     """Settings of the task language."""
 
     name: str = Setting("language", description="the task: see `seriatim list tasks`")
-    context_length: int = Setting(
+    context_length: Annotated[int, CONTEXT_LENGTH] = Setting(
         128,
         ge=1,
         le=1_000_000,

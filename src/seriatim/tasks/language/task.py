@@ -30,9 +30,10 @@ from ...data.tokenizers import Tokenizer, TokenizerSettings
 from ...decode.settings import GenerationSettings
 from ...models.ngram import NGram
 from ...models.ngram import Settings as NGramSettings
-from ...nn.backbone import BackboneSettings, ModelSettings
+from ...nn.backbone import BackboneSettings
 from ...nn.loss import TokenScores, distillation_loss, token_loss
 from ...nn.network import Network, TokenHead, token_network
+from ...nn.settings import ModelSettings
 from ..base import (
     SAMPLED_SIZE,
     Batch,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field as Setting
 
 from ...core.config import Seed, Settings
@@ -9,7 +11,7 @@ from ...data.kinds import LABEL, NUMBER, Kind
 from ...data.music import ROLE, ROLL
 from ...data.schema import SPLIT_FIELD, Field, Schema
 from ..capability import Capability
-from ..spec import TaskSpec
+from ..spec import CONTEXT_LENGTH, TaskSpec
 
 NOTES = Kind("list of notes", list)
 SCHEMA = Schema((Field(ROLE, (ROLL,), ("piece",)), SPLIT_FIELD))
@@ -17,7 +19,7 @@ SCHEMA = Schema((Field(ROLE, (ROLL,), ("piece",)), SPLIT_FIELD))
 
 class MusicSettings(Settings):
     name: str = Setting("music", description="the task: see `seriatim list tasks`")
-    context_length: int | None = Setting(
+    context_length: Annotated[int | None, CONTEXT_LENGTH] = Setting(
         None, ge=2, le=1_000_000, description="frames of a training sequence, cut from a piece anywhere (default: all)"
     )
     step: float = Setting(0.25, gt=0, le=1e6, description="beats per frame, if the source is MIDI")

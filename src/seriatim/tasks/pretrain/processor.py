@@ -28,7 +28,8 @@ from ...data.sequences import Sequences
 from ...data.tokenizers import Tokenizer, TokenizerSettings
 from ...embedding.reader import EmbeddingDefaults
 from ..codecs import TRAINING_CHARACTERS, train_tokenizer
-from ..processor import Processor, Stored, TaskConfig, Tokenizers, Values
+from ..processor import Processor, Stored, Tokenizers, Values
+from ..spec import TaskConfig
 from ..values import Encoded
 from .spec import BERT_TOKENIZER, PretrainSettings
 

@@ -13,7 +13,7 @@ from ...data.settings import TokenizerSettings, default_kind
 from ..capability import Capability
 from ..language.spec import TEXT_SCHEMA
 from ..shared_spec import EMBEDDINGS
-from ..spec import TaskSpec
+from ..spec import CONTEXT_LENGTH, TaskSpec
 
 BERT_TOKENIZER = {"kind": "bert", "lowercase": True}
 INPUTS = Schema(
@@ -29,7 +29,7 @@ class PretrainSettings(Settings):
     """Settings of the task pretrain."""
 
     name: str = Setting("pretrain", description="the task: see `seriatim list tasks`")
-    context_length: int = Setting(
+    context_length: Annotated[int, CONTEXT_LENGTH] = Setting(
         128, ge=8, le=1_000_000, description="tokens of a pair of passages, special tokens included"
     )
     masked: bool = Setting(True, description="predict masked tokens")

@@ -33,10 +33,11 @@ from ...data.sequences import Sequences
 from ...data.shards import frame_texts
 from ...data.source import DataInput
 from ...data.split import Contiguous
-from ...nn.backbone import Backbone, BackboneSettings, ModelSettings
+from ...nn.backbone import Backbone, BackboneSettings
 from ...nn.inference import device_of, run_batches
 from ...nn.loss import TokenScores, distillation_loss, token_loss, token_predictions
 from ...nn.network import MaskedHead, Network, PretrainHead, as_float32, assemble
+from ...nn.settings import ModelSettings
 from ...report.charts import View
 from ..base import (
     SAMPLED_SIZE,

@@ -27,8 +27,9 @@ from ...data.sequences import Sequences
 from ...data.split import Stratified
 from ...models.nadaraya_watson import NadarayaWatson
 from ...models.nadaraya_watson import Settings as NadarayaWatsonSettings
-from ...nn.backbone import Backbone, BackboneSettings, ModelSettings
+from ...nn.backbone import Backbone, BackboneSettings
 from ...nn.network import ScaledHead
+from ...nn.settings import ModelSettings
 from ...report.charts import Heatmap, Lines, Scatter, Series, Table, View, matrix
 from ..base import Progress
 from ..batching import Batch
@@ -38,7 +39,8 @@ from ..inspection import ExplainedOutput, find_name
 from ..metrics import mean_and_std, pearson, r_squared, regression_metrics, spearman
 from ..pooled import PooledPredictor, PooledProcessor, PooledTask, Scores
 from ..predictor import Predictor
-from ..processor import TaskConfig, Tokenizers, Values, check_numbers, name_mismatches
+from ..processor import Tokenizers, Values, check_numbers, name_mismatches
+from ..spec import TaskConfig
 from ..tfidf import Loss
 from ..values import Evaluation, Labeled, Metrics, Output, Split, Splits
 from .spec import REGRESS, SPEC, RegressSettings

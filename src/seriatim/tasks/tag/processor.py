@@ -26,7 +26,8 @@ from ...data.sequences import Sequences
 from ...data.tokenizers import WORD_KINDS, WORD_PATTERN, Tokenizer, TokenizerSettings
 from ...nn.layers import BEGIN, END, PADDING, UNKNOWN
 from ..codecs import model_tokenizer, train_tokenizer
-from ..processor import Processor, TaskConfig, Tokenizers, Values
+from ..processor import Processor, Tokenizers, Values
+from ..spec import TaskConfig
 from ..values import Encoded
 from .spec import (
     WORD_TOKENIZER,

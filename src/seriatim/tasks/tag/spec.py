@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field as Setting
 
-from ...core.config import Settings
+from ...core.config import Settings, Short
 from ...core.errors import Diagnostics
 from ...data.kinds import KINDS, NUMBERS, TEXT, TOKENS, Cell, Kind, check_characters
 from ...data.schema import Field, Schema
 from ...data.settings import TokenizerSettings, default_kind
 from ..capability import Capability
 from ..shared_spec import EMBEDDINGS
-from ..spec import TaskSpec
+from ..spec import CONTEXT_LENGTH, TaskSpec
 
 if TYPE_CHECKING:
     from ...data.dataset import Dataset
@@ -82,7 +82,7 @@ class TagSettings(Settings):
     character_features: int | None = Setting(
         None, ge=0, le=4096, description="features of the characters of a word; 0: none (default: 64 for words, else 0)"
     )
-    crf: bool = Setting(
+    crf: Annotated[bool, Short("predict the tags of a sentence together, by a conditional random field")] = Setting(
         False, description="predict the tags of a sentence together: scores of transitions, Viterbi decoding (CRF)"
     )
     calibrate: bool = Setting(
@@ -94,7 +94,7 @@ class TagSettings(Settings):
         lt=1,
         description="share of words replaced by the unknown word in training; not with BERT's tokenizer",
     )
-    context_length: int | None = Setting(
+    context_length: Annotated[int | None, CONTEXT_LENGTH] = Setting(
         None, ge=2, le=1_000_000, description="longest sequence; a longer one is read in windows that overlap"
     )
     tokenizer: Annotated[TokenizerSettings | None, default_kind(**WORD_TOKENIZER)] = Setting(

@@ -33,11 +33,12 @@ from ...data.entities import OUTSIDE, EntityScore, allowed_transitions, find_spa
 from ...data.formats.conll import Conll, append_column
 from ...data.sequences import Sequences
 from ...data.split import Contiguous
-from ...nn.backbone import Backbone, BackboneSettings, ModelSettings
+from ...nn.backbone import Backbone, BackboneSettings
 from ...nn.crf import Chain, CrfHead, divergence, log_likelihood, marginals
 from ...nn.layers import KERNEL, PADDING, WordInput
 from ...nn.loss import distillation_loss
 from ...nn.network import Network, StepHead, as_float32, assemble
+from ...nn.settings import ModelSettings
 from ...report.charts import Confusion, Table, TokenStrip, View
 from ..base import (
     IGNORED,

@@ -18,7 +18,8 @@ from ..batching import Batch, padding_mask
 from ..codecs import training_texts
 from ..encoder_decoder import Paired, TargetProcessor, shift_targets
 from ..metrics import Scoring
-from ..processor import TaskConfig, Tokenizers, Values
+from ..processor import Tokenizers, Values
+from ..spec import TaskConfig
 from ..values import Items, Subset
 from .spec import SIDES, SUBWORDS
 

@@ -18,7 +18,7 @@ from ...decode.settings import BeamSettings
 from ...nn.names import ScoreName
 from ..capability import Capability
 from ..shared_spec import EMBEDDINGS, SCORE_OUTPUTS
-from ..spec import TaskSpec
+from ..spec import CONTEXT_LENGTH, TaskSpec
 
 MAX_LENGTH = 256  # tokens of a training pair, by default
 SUBWORDS = 4_000  # tokens of a vocabulary whose size is not set
@@ -149,7 +149,7 @@ class TranslateSettings(Settings):
     joint: bool | None = Setting(
         None, description="one vocabulary for both sides, or one for each (default: one for subwords)"
     )
-    context_length: int = Setting(
+    context_length: Annotated[int, CONTEXT_LENGTH] = Setting(
         MAX_LENGTH,
         ge=1,
         le=1_000_000,

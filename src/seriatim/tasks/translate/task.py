@@ -29,7 +29,8 @@ from ..encoder_decoder import SAMPLED_SOURCES, SHOWN_SAMPLES, EncoderDecoderTask
 from ..inspection import Alignment
 from ..metrics import Scoring, token_metrics, translation_metrics
 from ..predictor import Predictor
-from ..processor import TaskConfig, Values, length_mismatches, tokenizer_mismatches
+from ..processor import Values, length_mismatches, tokenizer_mismatches
+from ..spec import TaskConfig
 from ..values import Evaluation, Metrics, Split, Splits, Subset
 from .pairs import BY_SOURCE, TranslationMemory, drop_empty, normalize_columns
 from .predictor import TranslationPredictor
