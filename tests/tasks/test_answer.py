@@ -25,11 +25,13 @@ from seriatim.data.reader import read_dataset
 from seriatim.data.source import open_source
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.report.charts import SpanText, Table, views_to_json
+from seriatim.tasks import reading
 from seriatim.tasks.answer.questions import answer_metrics, nearest_names, normalize_answer, score_answer
 from seriatim.tasks.answer.spans import AnswerEncoded, AnswerProcessor, Passages, search_spans
 from seriatim.tasks.answer.spec import ANSWERS, SCHEMA, AnswerOptions
 from seriatim.tasks.answer.task import AnswerPredictor, AnswerTask, mask_scores, span_losses
-from seriatim.tasks.base import IGNORED, DataSettings, TaskConfig
+from seriatim.tasks.base import IGNORED, DataSettings, Splits, TaskConfig
+from seriatim.training.objective import TaskObjective
 
 KINDS = ["word", "wordpiece", "bpe", "byte-bpe", "char", "unigram", "bert"]
 SIZES: dict[str, dict[str, Any]] = {name: {"width": 8, "heads": 2, "layers": 1} for name in ("bert", "gpt")}
@@ -389,13 +391,13 @@ def write(path: Path, records: list[dict[str, Any]]) -> Path:
     return path
 
 
-def prepare(
+def prepare_splits(
     source: Any,
     architecture: str = "gru",
     notes: list[str] | None = None,
     tokenizer: Tokenizer | None = None,
     **sections: Any,
-) -> AnswerTask:
+) -> tuple[AnswerTask, Splits[AnswerEncoded]]:
     settings_type = registry.models.load(architecture).Settings
     values = {"name": architecture, "width": 8, **SIZES.get(architecture, {}), **sections.get("model", {})}
     defaults = AnswerTask.model_defaults({"model": values})
@@ -406,43 +408,56 @@ def prepare(
     )
     diagnostics = Diagnostics(None if notes is None else notes.append)
     pretrained = {} if tokenizer is None else {"tokenizer": tokenizer}
-    return AnswerTask.prepare(config, pretrained=pretrained, diagnostics=diagnostics)
+    return reading.prepare(AnswerTask, config, pretrained=pretrained, diagnostics=diagnostics)
+
+
+def prepare(*arguments: Any, **options: Any) -> AnswerTask:
+    return prepare_splits(*arguments, **options)[0]
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["1.1", "2.0"])
-def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[AnswerPredictor, bool]:
-    """Returns a predictor that was trained for a few seconds."""
+def learned(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[AnswerPredictor, Splits[AnswerEncoded], bool]:
+    """Returns a predictor that was trained for a few seconds, and its data."""
     source = write(tmp_path_factory.mktemp("stories") / "stories.jsonl", make_stories(200, 0, request.param))
-    task = prepare(source, model={"width": 32, "dropout": 0.0})
-    network = task.build()
+    task, splits = prepare_splits(source, model={"width": 32, "dropout": 0.0})
+    network, objective = task.build(splits.train), TaskObjective.of(task, splits)
     optimizer = torch.optim.AdamW(network.parameters(), lr=0.01)
     for step in range(220):
-        batch = task.batch(step, 0, 32, 32)
+        batch = objective.batch(step, 0, 32, 32)
         loss = task.loss(task.forward(network.train(), batch), batch) / batch.count
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     predictor = task.predictor(network)
     assert isinstance(predictor, AnswerPredictor)
-    return predictor, request.param
+    return predictor, splits, request.param
 
 
-def test_a_small_language_is_learned(trained: tuple[AnswerPredictor, bool]) -> None:
-    predictor, unanswerable = trained
+@pytest.fixture(scope="module")
+def trained(learned: tuple[AnswerPredictor, Splits[AnswerEncoded], bool]) -> tuple[AnswerPredictor, bool]:
+    predictor, _, unanswerable = learned
+    return predictor, unanswerable
+
+
+def test_a_small_language_is_learned(learned: tuple[AnswerPredictor, Splits[AnswerEncoded], bool]) -> None:
+    predictor, splits, unanswerable = learned
     task = predictor.task
-    metrics, baselines = task.evaluate(predictor.network, "test"), task.baselines("test")
+    evaluation = task.evaluate(predictor.network, splits["test"])
+    metrics, baselines = evaluation.metrics, task.baselines(splits, ["test"])["test"]
     assert metrics["f1"] > 0.95
     assert metrics["f1"] > baselines["names nearest to the question"]["f1"] + 0.2
     assert ("no_answer_f1" in metrics) == unanswerable
     if unanswerable:
         assert metrics["no_answer_f1"] > 0.95
         assert baselines["never an answer"]["no_answer_exact_match"] == 1
-    views = task.views(predictor, "test")
+    views = task.views(evaluation)
     json.dumps(views_to_json(views), allow_nan=False)
     titles = [view.title for view in views]
     assert "Metrics by question word" in titles
     assert ("Metrics by threshold" in titles) == unanswerable
-    assert task.sample(predictor.network).count("\n") == 2
+    assert task.sample(evaluation).count("\n") == 2
 
 
 def test_answers_tell_their_positions(trained: tuple[AnswerPredictor, bool]) -> None:
@@ -489,8 +504,8 @@ def test_files_are_answered_row_by_row(trained: tuple[AnswerPredictor, bool], tm
     official = json.loads(predictor.format_file(".json", predictions))
     assert list(official) == [record["id"] for record in records]
     # The metrics on the same file are those of the official predictions.
-    task = predictor.task.with_data(write(tmp_path / "known.jsonl", records))
-    metrics = task.evaluate(predictor.network, "test")
+    known = reading.read_split(predictor.task, write(tmp_path / "known.jsonl", records))
+    metrics = predictor.task.evaluate(predictor.network, known).metrics
     references = [[answer["text"] for answer in record["answers"]] for record in records]
     expected = answer_metrics(list(official.values()), references, unanswerable)
     assert {name: metrics[name] for name in expected} == expected
@@ -513,7 +528,7 @@ def test_inputs_that_are_not_questions(trained: tuple[AnswerPredictor, bool], in
 def test_charts_highlight_the_answers(trained: tuple[AnswerPredictor, bool]) -> None:
     predictor, _ = trained
     inputs = [("so " * 100 + "Anna now 7.", "who?")]
-    dataset = predictor.task.read(inputs, SCHEMA.inputs())
+    dataset = predictor.task.read(inputs, Diagnostics(), SCHEMA.inputs())
     (chart,) = predictor.charts("answer", dataset, AnswerOptions(), predictor.call("answer", inputs, threshold=1e4))
     assert isinstance(chart, Table)
     text = chart.rows[0][2]
@@ -526,10 +541,10 @@ def test_options_are_checked(trained: tuple[AnswerPredictor, bool]) -> None:
         trained[0].call("answer", [("a text", "who?")], nbest=0)
 
 
-def test_distillation(trained: tuple[AnswerPredictor, bool]) -> None:
-    predictor, unanswerable = trained
+def test_distillation(learned: tuple[AnswerPredictor, Splits[AnswerEncoded], bool]) -> None:
+    predictor, splits, unanswerable = learned
     task, network = predictor.task, predictor.network
-    batch = task.batch(0, 0, 6, 6)
+    batch = TaskObjective.of(task, splits).batch(0, 0, 6, 6)
     with torch.no_grad():
         output = task.forward(network, batch)
     assert output.scores.shape == (12, batch.inputs.shape[1])
@@ -557,22 +572,23 @@ def test_distillation(trained: tuple[AnswerPredictor, bool]) -> None:
 
 def test_questions_without_an_answer_are_left_out_if_none_may_be(tmp_path: Path) -> None:
     source, notes = write(tmp_path / "a.jsonl", make_stories(40, 0, unanswerable=True)), []
-    task = prepare(source, notes=notes, task={"unanswerable": False})
+    task, splits = prepare_splits(source, notes=notes, task={"unanswerable": False})
     assert not task.processor.unanswerable
-    assert all(answers for encoded in task.encoded.values() for answers in encoded.answers)
+    assert all(answers for part in splits.parts.values() for answers in part.items.answers)
     assert "train: 32 questions without an answer are left out (task.unanswerable)" in notes
-    other = prepare(source)
+    other, all_splits = prepare_splits(source)
     assert other.processor.unanswerable
-    assert other.steps_per_epoch(1) == len(other.encoded["train"])
+    assert TaskObjective.of(other, all_splits).steps_per_epoch(1) == len(all_splits.train.items)
 
 
 def test_what_does_not_fit_is_noted(tmp_path: Path) -> None:
     records, notes = make_stories(40, 0), []
     records[0]["question"] = "who " * 80
-    task = prepare(write(tmp_path / "a.jsonl", records), notes=notes, task={"context_length": 12, "stride": 3})
+    short = {"context_length": 12, "stride": 3}
+    _, splits = prepare_splits(write(tmp_path / "a.jsonl", records), notes=notes, task=short)
     assert any("the passages of" in note and "windows of 12" in note for note in notes)
     assert any("1 question of more than 5 tokens" in note for note in notes)
-    assert max(int(encoded.lengths.max()) for encoded in task.encoded.values()) == 12
+    assert max(int(part.items.lengths.max()) for part in splits.parts.values()) == 12
 
 
 def test_passages_in_two_files_are_noted(tmp_path: Path) -> None:
@@ -581,18 +597,18 @@ def test_passages_in_two_files_are_noted(tmp_path: Path) -> None:
     other = {"question": "Which?", "context": "Bergen, too.", "answers": ["Bergen"]}
     notes: list[str] = []
     files = {"validation": str(write(tmp_path / "v.jsonl", [same, other]))}
-    task = prepare(write(tmp_path / "t.jsonl", [oslo]), notes=notes, data=files)
-    assert {split: len(rows) for split, rows in task.datasets.items()} == {"train": 1, "validation": 2}
+    _, splits = prepare_splits(write(tmp_path / "t.jsonl", [oslo]), notes=notes, data=files)
+    assert {name: len(part.rows) for name, part in splits.parts.items()} == {"train": 1, "validation": 2}
     assert "1 of 2 validation passages are in the training split, too" in notes
 
 
 @pytest.mark.parametrize("model", ["gpt", "bert"])
 def test_a_bounded_model_reads_no_more_than_it_can(model: str, tmp_path: Path) -> None:
     source = write(tmp_path / "a.jsonl", make_stories(40, 0))
-    task = prepare(source, model, model={"context_length": 12})
+    task, splits = prepare_splits(source, model, model={"context_length": 12})
     assert task.processor.max_length == 12
-    network = task.build()
-    assert task.evaluate(network, "validation")["questions"] == 8
+    network = task.build(splits.train)
+    assert task.evaluate(network, splits["validation"]).metrics["questions"] == 8
     records = task.predictor(network).call("answer", [("so then " * 60 + "Anna", "who?")], nbest=3)
     assert len(records[0]["answers"]) == 3
     with pytest.raises(SeriatimError) as caught:

@@ -20,7 +20,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -32,10 +32,11 @@ from ...data.dataset import Dataset
 from ...data.sequences import Sequences
 from ...data.tokenizers import Tokenizer
 from ...nn.inference import run_batches
+from ..base import IGNORED
 from ..codecs import fit_tokenizer, model_tokenizer
-from ..old import IGNORED
-from ..processor import Encoded, Processor, Tokenizers, Values
+from ..processor import Processor, Tokenizers, Values
 from ..spec import TaskConfig
+from ..values import Encoded
 from .questions import Answer, locate_answers
 from .spec import MIN_LENGTH, AnswerSettings
 
@@ -128,7 +129,7 @@ class Windows:
         passages = self.passages.starts[self.passage] + self.first
         return np.stack([self.questions.starts[self.question], passages], axis=1)
 
-    def padded(self, items: Sequence[int] | np.ndarray, fill: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    def padded(self, items: Sequence[int] | np.ndarray, fill: float = 0) -> tuple[np.ndarray, np.ndarray]:
         """Returns the tokens of items, padded to the longest (n,longest), and a mask, True for tokens."""
         items = np.asarray(items, dtype=np.int64)
         offset, size, starts = self.offsets[items][:, None], self.size[items][:, None], self._starts[items]
@@ -160,12 +161,13 @@ def gather(values: np.ndarray, starts: np.ndarray, positions: np.ndarray, stop: 
     return gathered
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class AnswerEncoded(Encoded):
     """Windows of passages, each after its question. Targets (items,2) are the first and last token of the answer in the
     window, the null element if it has none, IGNORED if there is nothing to train on."""
 
-    inputs: Windows  # type: ignore[assignment]
+    inputs: Windows
+    targets: np.ndarray | None = None  # (items,2); None at prediction
     rows: np.ndarray  # (items,) the question
     passages: Passages
     owned: np.ndarray  # (items,2) the window scores spans whose first and last token add up to this range
@@ -211,7 +213,7 @@ class AnswerProcessor(Processor[AnswerEncoded]):
     longest: int = 1  # elements of the longest training window
 
     @classmethod
-    def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
+    def fit(cls, train: Dataset, config: TaskConfig[Any], pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
         settings: AnswerSettings = config.task
         if config.model.traits.directions == 2:
             diagnostics.note(f"{config.model.name} reads in both directions (model.bidirectional)")
@@ -236,7 +238,7 @@ class AnswerProcessor(Processor[AnswerEncoded]):
         null_last = traits.causal or not tokenizer.has_cls_sep  # the first element of a causal model has read nothing
         processor = cls(tokenizer, unanswerable, max_length, settings.stride, question_length, ANSWER_LENGTH, null_last)
         encoded = processor.encode(train, Diagnostics())
-        if (encoded.targets == IGNORED).all():
+        if np.all(encoded.targets == IGNORED):
             remedy = "raise --context-length, or choose another tokenizer: task.tokenizer"
             raise SeriatimError("data.answers", "no answer of the training split lies inside of a window", remedy)
         lengths = (encoded.spans[:, 1] - encoded.spans[:, 0] + 1)[encoded.spans[:, 0] != IGNORED]

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -23,22 +23,35 @@ from torch import Tensor, nn
 from ...core import registry
 from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
+from ...core.metrics import example_scores
 from ...core.state import State
 from ...core.text import evenly_spaced, plural
 from ...data.dataset import Dataset
-from ...nn.backbone import BackboneSettings
+from ...nn.backbone import BackboneSettings, ModelSettings
 from ...nn.loss import distillation_loss
 from ...nn.network import Network, SpanHead, as_float32, assemble
 from ...report.charts import BinnedMetric, Span, SpanText, Table, View
-from ..batching import Batch, LengthSampler, Sampler, padding_mask
-from ..capability import Record, capability
+from ..base import (
+    IGNORED,
+    SAMPLED_SIZE,
+    Batch,
+    Evaluation,
+    Metrics,
+    Output,
+    Progress,
+    Split,
+    Splits,
+    Task,
+    padding_mask,
+)
+from ..batching import LengthSampler, Sampler
+from ..capability import Call, Record, capability
 from ..codecs import text_key
 from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ExplainedOutput, Explainer, find_name, log_odds
-from ..old import IGNORED, Metrics, Output
-from ..old import OldTask as Task
 from ..predictor import Predictions, Predictor, Usage
 from ..processor import Values, length_mismatches, tokenizer_mismatches
+from ..values import spaced_rows
 from .questions import BY_ARTICLE, answer_metrics, nearest_names, score_answers
 from .spans import UNANSWERABLE_KEY, AnswerEncoded, AnswerProcessor, BestSpans, answered_rows, search_spans
 from .spec import ANSWER, SPEC, AnswerOptions, AnswerSettings
@@ -63,7 +76,8 @@ class AnswerPredictor(EmbeddingPredictor):
     file_extensions = (".json",)
 
     @capability(ANSWER)
-    def answer(self, dataset: Dataset, options: AnswerOptions) -> list[Record]:
+    def answer(self, call: Call[AnswerOptions]) -> list[Record]:
+        dataset, options = call.rows, call.options
         for role, texts in (("question", dataset["question"]), ("passage", dataset["context"])):
             for row, text in enumerate(texts):
                 if not text.strip():
@@ -161,7 +175,14 @@ def describe_answer(passage: str, start: int, end: int, score: float, total: flo
     return {"answer": passage[start:end], "start": start, "end": end, **values}
 
 
-class AnswerTask(Task[AnswerEncoded]):
+class AnswerOutputs(NamedTuple):
+    """What a model predicts for the questions of a split."""
+
+    best: BestSpans  # of each question
+    texts: list[str]  # the predicted answers, "" for none
+
+
+class AnswerTask(Task[AnswerSettings, AnswerProcessor, AnswerEncoded, AnswerOutputs]):
     spec = SPEC
     split_policy = BY_ARTICLE
     processor_type = AnswerProcessor
@@ -170,7 +191,6 @@ class AnswerTask(Task[AnswerEncoded]):
     unit = "windows"
     teacher_tokenizer = True
     hub_head = "question-answering"
-    processor: AnswerProcessor
 
     def hub_config(self) -> Values:
         return {UNANSWERABLE_KEY: self.processor.unanswerable}
@@ -184,55 +204,64 @@ class AnswerTask(Task[AnswerEncoded]):
         half = {"width": 128} if values["model"].get("bidirectional", True) else {}
         return {"bidirectional": True, "dropout": 0.2, **half}
 
-    def select_rows(self, datasets: dict[str, Dataset]) -> dict[str, Dataset]:
-        for split, rows in datasets.items():
-            if "answers" in rows and not self.processor.unanswerable:
-                datasets[split] = answered_rows(rows)
-                if omitted := len(rows) - len(datasets[split]):
-                    questions = plural(omitted, "question")
-                    self.diagnostics.note(f"{split}: {questions} without an answer are left out (task.unanswerable)")
-        return datasets
+    def link(self, splits: Splits[AnswerEncoded], diagnostics: Diagnostics) -> Splits[AnswerEncoded]:
+        """Leaves out questions that must have an answer and have none, and notes what a user should know of others."""
+        parts = {name: self._answered(part, diagnostics) for name, part in splits.parts.items()}
+        known = set(map(text_key, dict.fromkeys(parts["train"].rows["context"]))) if "train" in parts else set()
+        for part in parts.values():
+            self._note_split(part, known, diagnostics.note)
+        return Splits(parts)
 
-    def note_encoded(self, split: str, encoded: AnswerEncoded) -> None:
-        """Notes windows, truncated questions, inexact answers, and passages that the training split has, too."""
-        processor, note = self.processor, self.diagnostics.note
+    def _answered(self, split: Split[AnswerEncoded], diagnostics: Diagnostics) -> Split[AnswerEncoded]:
+        """Returns the questions that have an answer, unless none may be right, too."""
+        if self.processor.unanswerable or "answers" not in split.rows:
+            return split
+        rows = answered_rows(split.rows)
+        if not (omitted := len(split.rows) - len(rows)):
+            return split
+        questions = plural(omitted, "question")
+        diagnostics.note(f"{split.name}: {questions} without an answer are left out (task.unanswerable)")
+        return replace(split, rows=rows, items=self.processor.encode(rows, Diagnostics()))
+
+    def _note_split(self, split: Split[AnswerEncoded], known: set[str], note: Callable[[str], None]) -> None:
+        processor, encoded, name = self.processor, split.items, split.name
         if windowed := int((np.bincount(encoded.rows) > 1).sum()):
             questions = plural(windowed, "question")
-            note(f"{split}: the passages of {questions} are read in windows of {processor.max_length}")
+            note(f"{name}: the passages of {questions} are read in windows of {processor.max_length}")
         if encoded.truncated:
             questions = plural(encoded.truncated, "question")
-            note(f"{split}: {questions} of more than {processor.question_length} tokens truncated")
+            note(f"{name}: {questions} of more than {processor.question_length} tokens truncated")
         if inexact := encoded.inexact:
             answers = plural(inexact, "answer")
-            note(f"{split}: {answers} with a start or end inside of a token, which cannot be predicted exactly")
-        if split != "train" and "train" in self.datasets:
-            known = set(map(text_key, dict.fromkeys(self.datasets["train"]["context"])))
-            passages = dict.fromkeys(self.datasets[split]["context"])
+            note(f"{name}: {answers} with a start or end inside of a token, which cannot be predicted exactly")
+        if name != "train":
+            passages = dict.fromkeys(split.rows["context"])
             if repeated := sum(text_key(passage) in known for passage in passages):
-                note(f"{repeated:,} of {len(passages):,} {split} passages are in the training split, too")
+                note(f"{repeated:,} of {len(passages):,} {name} passages are in the training split, too")
 
     # Network
 
-    def make_sampler(self, train: AnswerEncoded) -> Sampler:
+    def sampler(self, train: AnswerEncoded, diagnostics: Diagnostics) -> Sampler:
         """Returns a sampler of the windows that have a target."""
-        return LengthSampler(np.flatnonzero(train.targets[:, 0] != IGNORED), train.lengths, self.config.seed)
+        targets = cast(np.ndarray, train.targets)
+        return LengthSampler(np.flatnonzero(targets[:, 0] != IGNORED), train.lengths, self.config.seed)
 
-    def network(self, model: BackboneSettings) -> Network:
-        processor = self.processor
-        module = model.token_input(processor.tokenizer.vocab_size, processor.special_tokens[2])
+    def network(self, model: ModelSettings) -> Network:
+        processor, settings = self.processor, cast(BackboneSettings, model)
+        module = settings.token_input(processor.tokenizer.vocab_size, processor.special_tokens[2])
         return assemble(
-            model, module, module.embedding_dim, processor.longest, lambda backbone: SpanHead(backbone.width)
+            settings, module, module.embedding_dim, processor.longest, lambda backbone: SpanHead(backbone.width)
         )
 
-    def collate(self, encoded: AnswerEncoded, items: np.ndarray) -> Batch:
+    def collate(self, items: AnswerEncoded, chosen: np.ndarray) -> Batch:
         """Returns tokens (B,T); the targets are positions (B,2) and the mask of elements they are chosen from (B,T)."""
-        tokens, mask = encoded.inputs.padded(items)
-        targets = np.full((len(items), 2), IGNORED) if encoded.targets is None else encoded.targets[items]
-        choices = torch.from_numpy(encoded.choices(items))
+        tokens, mask = items.inputs.padded(chosen)
+        targets = np.full((len(chosen), 2), IGNORED) if items.targets is None else items.targets[chosen]
+        choices = torch.from_numpy(items.choices(chosen))
         count = int((targets[:, 0] != IGNORED).sum())
         return Batch(torch.from_numpy(tokens), (torch.from_numpy(targets), choices), count, padding_mask(mask))
 
-    def forward(self, network: Network, batch: Batch, state: State = None) -> Output:
+    def forward(self, network: Network, batch: Batch, state: State = None) -> Output[Tensor]:
         """Returns two scores per item, of its start and its end (2·B,T), −∞ outside of the choices."""
         hidden, mask, _ = network.head_input(batch.inputs, batch.mask)
         targets, choices = batch.targets
@@ -240,14 +269,14 @@ class AnswerTask(Task[AnswerEncoded]):
         rows = torch.arange(len(targets), device=targets.device)[:, None]
         return Output(scores.flatten(0, 1), hidden[rows, targets.clamp(min=0)].flatten(0, 1))
 
-    def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
+    def loss(self, output: Output[Tensor], batch: Batch, smoothing: float = 0.0) -> Tensor:
         targets, choices = batch.targets
         return span_losses(output.scores.unflatten(0, (-1, 2)), targets, choices, smoothing).sum()
 
-    def distillation_loss(self, output: Output, teacher: Output, temperature: float) -> Tensor:
+    def distillation_loss(self, output: Output[Tensor], teacher: Output[Tensor], temperature: float) -> Tensor:
         return distillation_loss(output.scores, teacher.scores, temperature) / 2  # the mean of start and end
 
-    def teacher_mismatches(self, teacher: Predictor) -> list[str]:
+    def teacher_mismatches(self, teacher: Predictor[Any]) -> list[str]:
         ours, theirs = self.processor, cast(AnswerProcessor, teacher.processor)
         sentences = tokenizer_mismatches(ours.tokenizer, theirs.tokenizer)
         limit = teacher.task.config.model.traits.context_length
@@ -261,49 +290,67 @@ class AnswerTask(Task[AnswerEncoded]):
 
     # Evaluation
 
-    def unbatch(self, output: Output, batch: Batch) -> Sequence[np.ndarray]:
+    def unbatch(self, output: Output[Tensor], batch: Batch) -> Sequence[np.ndarray]:
         """Returns start and end scores (2,T) of each item."""
         return list(output.scores.unflatten(0, (-1, 2)).cpu().numpy())
 
-    def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[np.ndarray]) -> Metrics:
-        encoded = self.encoded[split]
-        best = search_spans(encoded, items, scores, self.processor.answer_length)
-        references = [[text for text, _ in encoded.answers[row]] for row in best.rows.tolist()]
-        return answer_metrics(self.answer_texts(split, best), references, self.processor.unanswerable)
+    def sample_split(self, split: Split[AnswerEncoded], limit: int | None = None) -> Split[AnswerEncoded]:
+        """Returns evenly spaced questions with about `limit` characters."""
+        chosen = spaced_rows(self.row_sizes(split.rows), SAMPLED_SIZE if limit is None else limit)
+        if len(chosen) == len(split.rows):
+            return split
+        rows = split.rows.take(chosen)
+        return replace(split, rows=rows, items=self.processor.encode(rows, Diagnostics()))
 
-    def answer_texts(self, split: str, best: BestSpans) -> list[str]:
+    def evaluate(
+        self, network: nn.Module, split: Split[AnswerEncoded], progress: Progress | None = None
+    ) -> Evaluation[AnswerEncoded, AnswerOutputs]:
+        encoded = split.items
+        loss, scores = self.score_items(network, encoded)
+        best = search_spans(encoded, np.arange(len(encoded)), scores, self.processor.answer_length)
+        texts = self.answer_texts(split, best)
+        references = [[text for text, _ in encoded.answers[row]] for row in best.rows.tolist()]
+        measured = answer_metrics(texts, references, self.processor.unanswerable)
+        return Evaluation(split, {"loss": loss} | measured, AnswerOutputs(best, texts), example_scores(measured))
+
+    def answer_texts(self, split: Split[AnswerEncoded], best: BestSpans) -> list[str]:
         """Returns the predicted answers, "" for none."""
         null = best.is_null(self.settings.threshold) & self.processor.unanswerable
-        passages, characters = self.datasets[split]["context"], best.characters(self.encoded[split])
+        passages, characters = split.rows["context"], best.characters(split.items)
         return [
             "" if empty else passages[row][start:end]
             for row, (start, end), empty in zip(best.rows.tolist(), characters, null.tolist(), strict=True)
         ]
 
-    def baselines(self, split: str) -> dict[str, Metrics]:
+    def baselines(self, splits: Splits[AnswerEncoded], names: Sequence[str]) -> dict[str, dict[str, Metrics]]:
         """Names and numbers of the sentence nearest to the question; and no answer, if that may be right."""
-        rows, unanswerable = self.datasets[split], self.processor.unanswerable
-        references = [[text for text, _ in answers] for answers in self.encoded[split].answers]
-        nearest = [nearest_names(*pair) for pair in zip(rows["question"], rows["context"], strict=True)]
-        predictions = {"names nearest to the question": nearest}
-        if unanswerable:
-            predictions["never an answer"] = [""] * len(rows)
-        return {name: answer_metrics(texts, references, unanswerable) for name, texts in predictions.items()}
+        unanswerable = self.processor.unanswerable
+        baselines: dict[str, dict[str, Metrics]] = {}
+        for name in names:
+            rows = splits[name].rows
+            references = [[text for text, _ in answers] for answers in splits[name].items.answers]
+            nearest = [nearest_names(*pair) for pair in zip(rows["question"], rows["context"], strict=True)]
+            predictions = {"names nearest to the question": nearest}
+            if unanswerable:
+                predictions["never an answer"] = [""] * len(rows)
+            baselines[name] = {
+                method: dict(answer_metrics(texts, references, unanswerable)) for method, texts in predictions.items()
+            }
+        return baselines
 
-    def views(self, predictor: Predictor, split: str) -> list[View]:
-        encoded = self.encoded[split]
-        scores = AnswerPredictor(self, predictor.network).scores(encoded)
-        best = search_spans(encoded, np.arange(len(encoded)), scores, self.processor.answer_length)
-        return make_views(self.datasets[split], encoded, best, self.answer_texts(split, best))
+    # Report
 
-    def sample(self, network: nn.Module) -> str:
-        """Returns questions of the validation split with their answers, wrong ones with the reference."""
-        rows = self.datasets["validation"]
-        indices = evenly_spaced(len(rows), SAMPLED_QUESTIONS)
-        predictor = self.predictor_type(self, network.eval())
+    def views(self, evaluation: Evaluation[AnswerEncoded, AnswerOutputs]) -> list[View]:
+        return make_views(evaluation.split.rows, evaluation.split.items, *evaluation.outputs)
+
+    def sample(self, evaluation: Evaluation[AnswerEncoded, AnswerOutputs]) -> str:
+        """Returns questions with their answers, wrong ones with the reference."""
+        rows, answers = evaluation.split.rows, evaluation.split.items.answers
+        best, texts = evaluation.outputs
         lines = []
-        for row, answers in zip(indices.tolist(), predictor.find_answers(rows.take(indices), 1, None), strict=True):
-            text, references = answers[0]["answer"], [text for text, _ in self.encoded["validation"].answers[row]]
+        for number in np.unique(evenly_spaced(len(best.rows), SAMPLED_QUESTIONS)).tolist():
+            row, text = int(best.rows[number]), texts[number]
+            references = [reference for reference, _ in answers[row]]
             right = text in references or (not text and not references)
             suffix = "" if right else f" (is {references[0] if references else 'none'})"
             lines.append(f"{rows['question'][row].strip()} — {text or 'none'}{suffix}")
