@@ -244,7 +244,8 @@ def name_mismatches(names: Sequence[str], teacher_names: Sequence[str], noun: st
     for owner, own, others in (("this model", names, set(teacher_names)), ("the teacher", teacher_names, set(names))):
         if only := [name for name in own if name not in others]:
             shown = listed([f'"{name}"' for name in only], MAX_LISTED)
-            sentences.append(f"only {owner} has {plural(len(only), noun)}: {shown}")
+            count = f"the {noun}" if len(only) == 1 else plural(len(only), noun)
+            sentences.append(f"only {owner} has {count}: {shown}")
     return sentences
 
 
