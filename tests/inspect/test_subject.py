@@ -113,7 +113,7 @@ def test_a_pair_of_a_translator(name: str, make_subject: Any) -> None:
     assert reading.predicted[:-1] == reading.sequences["target"][1:]
     assert trace["alignment"].shape[1:] == (len(reading.predicted), len(reading.names))
     own = subject.read("a fine film")
-    tokens = subject.predictor.search(own.encoded, BeamSettings(), lambda item: "")[0][0].tokens
+    tokens = subject.predictor.search(own.encoded, BeamSettings())[0][0].tokens
     assert own.batch.targets[0].tolist() == (tokens or [subject.predictor.eos])
     assert subject.read(example=2).names[-1] == "<eos>"
 
