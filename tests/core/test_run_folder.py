@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import os
+import platform
 import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -218,3 +220,33 @@ def test_a_folder_into_which_nothing_was_written_is_removed(tmp_path: Path) -> N
     with locked_folder(tmp_path / "runs" / "b"):
         RunFolder.create(tmp_path / "runs" / "b", CONFIG)
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["b"]
+
+
+def test_the_state_and_the_writer_of_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    run = RunFolder.create(path, CONFIG)
+    assert (run.state, run.writer) == ("stopped", None)
+    with locked_folder(path):
+        writer = run.writer
+        assert writer is not None
+        assert (writer.process, writer.host, writer.ended) == (os.getpid(), platform.node(), False)
+        assert datetime.fromisoformat(writer.since).tzinfo is not None
+        states = []
+        for event in ("started", "stepped", "stopped", "evaluating", "started"):
+            append_json(path / "metrics.jsonl", {"event": event, "step": 1})
+            states.append(run.state)
+        assert states == ["training", "training", "evaluating", "evaluating", "training"]
+    run.write_results(RunSummary(metrics={"validation": {"loss": 1.0}}))
+    assert (run.state, run.writer) == ("finished", None)
+
+
+def test_a_lock_of_a_process_that_has_ended_names_no_writer(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "a", CONFIG)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    values = {"process": ended.pid, "host": platform.node(), "since": "2026-01-01 00:00:00+00:00"}
+    for content in (json.dumps(values), "", "[]", "{}", '{"process": "x"}'):
+        (tmp_path / ".a.lock").write_text(content)
+        assert run.writer is None
+    (tmp_path / ".a.lock").write_text(json.dumps(values | {"host": "elsewhere"}))
+    assert run.writer is not None, "what runs on another machine cannot be asked"

@@ -79,6 +79,15 @@ def test_a_run_opens_with_equal_predictions_and_metrics(run: Any) -> None:
         opened.translate("x")
 
 
+def test_the_final_evaluation_reports_its_progress(run: Any) -> None:
+    events = run.history("evaluating")
+    assert [event["split"] for event in events][:1] == ["validation"]
+    assert all(0 <= event["done"] <= event["total"] for event in events)
+    names = [event["event"] for event in run.history()]
+    assert names.index("stopped") < names.index("evaluating"), "the training has ended"
+    assert run.state == "finished"
+
+
 @pytest.mark.parametrize("stop", [1, 3, 5, 8, 11])
 def test_resumed_equals_uninterrupted(run: Any, table: Path, tmp_path: Path, stop: int) -> None:
     interrupted = train(table, tmp_path / "cut", callbacks=[stop_at(stop)])

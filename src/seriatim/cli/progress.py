@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..core.metrics import describe_metric, main_metric
 from ..core.text import format_amount, format_duration
-from ..training.events import Decoding, Evaluated, Event, Started, Stepped, Stopped
+from ..training.events import Evaluated, Evaluating, Event, Started, Stepped, Stopped
 from .output import LINE_SECONDS, make_bar, note
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ class TrainingProgress:
             self._step(event)
         elif isinstance(event, Evaluated) and event.metrics:
             self._evaluate(event)
-        elif isinstance(event, Decoding):
-            self._decode(event)
+        elif isinstance(event, Evaluating):
+            self._follow_evaluation(event)
         elif isinstance(event, Stopped):
             if self.bar is not None:
                 self.bar.stop()
@@ -101,11 +101,11 @@ class TrainingProgress:
                 remaining = f", {format_duration(pace * (self.steps - event.step))} left"
             note(f"{self.label}: step {event.step:,}{total}, loss {self.loss:.3f}, {speed}{remaining}")
 
-    def _decode(self, event: Decoding) -> None:
-        """Shows every few seconds how much of a split has been decoded."""
+    def _follow_evaluation(self, event: Evaluating) -> None:
+        """Shows every few seconds how much of a split has been evaluated."""
         if event.done and time.monotonic() - self.last_line > LINE_SECONDS:
             self.last_line = time.monotonic()
-            note(f"{self.label}: {event.split} split, {event.done:,} of {event.total:,} outputs generated")
+            note(f"{self.label}: {event.split} split, {event.done:,} of {event.total:,} evaluated")
 
     def _evaluate(self, event: Evaluated) -> None:
         loss = event.metrics.get("loss", float("nan"))

@@ -22,9 +22,10 @@ import json
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from .errors import SeriatimError, did_you_mean
 from .files import Json, locked, read_json_lines, write_errors, write_text
@@ -37,6 +38,37 @@ if TYPE_CHECKING:
 J = TypeVar("J", Json, list[Any])
 FINDINGS = "findings"  # key of evaluation.json beside the splits
 FORMAT = 1  # of the run folder; folders of this format open in every later version
+
+
+RunState = Literal["training", "evaluating", "finished", "stopped"]
+
+
+@dataclass(frozen=True)
+class Writer:
+    """The process that writes to a folder.
+
+    Args:
+        process: Its number.
+        host: The name of its machine.
+        since: When it began, as a date and a time in UTC.
+    """
+
+    process: int
+    host: str
+    since: str
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process is known to have ended; of another machine, or another system than POSIX, it is not."""
+        if os.name != "posix" or self.host != platform.node():
+            return False
+        try:
+            os.kill(self.process, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:  # it exists, and is another user's
+            pass
+        return False
 
 
 class RunFolder:
@@ -109,6 +141,21 @@ class RunFolder:
     def capabilities(self) -> Json:
         """The declaration of each capability of the run's predictor, by name."""
         return self.read_json("capabilities.json", {})
+
+    @property
+    def writer(self) -> Writer | None:
+        """The process that trains or evaluates the run now; None if there is none."""
+        writer = read_writer(lock_path(self.path))
+        return None if writer is None or writer.ended else writer
+
+    @property
+    def state(self) -> RunState:
+        """What happens to the run: a process trains or evaluates it; or it is finished, or stopped before its end."""
+        if self.writer is None:
+            return "finished" if self.results.finished else "stopped"
+        events = [record.get("event") for record in self.history()]
+        ended = events and events[-1] in ("stopped", "evaluating")
+        return "evaluating" if ended else "training"
 
     def history(self, event: str = "") -> list[Json]:
         """Returns the events of training in order: all, or the events of one name such as "stepped" or "evaluated"."""
@@ -236,19 +283,19 @@ def locked_folder(folder: Path) -> Iterator[None]:
     """
     from filelock import Timeout
 
-    path = folder.absolute().with_name(f".{folder.absolute().name}.lock")
+    path = lock_path(folder)
     made_parent = not path.parent.exists()
-    holder = _read_holder(path)  # before the attempt, which may empty the file
+    writer = read_writer(path)  # before the attempt, which may empty the file
     lock = contextlib.ExitStack()
     try:
         with write_errors(folder):
             lock.enter_context(locked(path, timeout=0))
     except Timeout:
-        raise _locked_error(folder, path, holder) from None
+        raise locked_error(folder, path, writer) from None
     try:
         since = datetime.datetime.now(datetime.UTC).isoformat(" ", "seconds")
         with contextlib.suppress(OSError):  # of a full disk the caller learns when it writes
-            path.write_text(json.dumps({"process": os.getpid(), "host": platform.node(), "since": since}) + "\n")
+            path.write_text(json.dumps(asdict(Writer(os.getpid(), platform.node(), since))) + "\n")
         yield
     finally:
         with contextlib.suppress(OSError):  # the folder was removed, or the disk became read-only
@@ -261,24 +308,24 @@ def locked_folder(folder: Path) -> Iterator[None]:
                 path.parent.rmdir()
 
 
-def _read_holder(lock: Path) -> Json:
-    """Returns process, host and start of who holds a lock; empty if it is not known."""
+def lock_path(folder: Path) -> Path:
+    """Returns the file beside a folder by which a process locks it."""
+    return folder.absolute().with_name(f".{folder.absolute().name}.lock")
+
+
+def read_writer(lock: Path) -> Writer | None:
+    """Returns the process that a lock names; None if it is not known."""
     try:
-        holder = json.loads(lock.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return holder if isinstance(holder, dict) else {}
+        values = json.loads(lock.read_bytes())
+        return Writer(int(values["process"]), str(values["host"]), str(values["since"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
-def _locked_error(folder: Path, lock: Path, holder: Json) -> SeriatimError:
-    process, host = holder.get("process"), holder.get("host")
-    who = f": process {process} on {host}, since {holder.get('since')}" if holder else ""
+def locked_error(folder: Path, lock: Path, writer: Writer | None) -> SeriatimError:
+    """Returns the error of a folder that another process has locked."""
+    who = f": process {writer.process} on {writer.host}, since {writer.since}" if writer is not None else ""
     remedy = "wait until it ends, or choose another --out"
-    if os.name == "posix" and isinstance(process, int) and host == platform.node():
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:  # where a file system has no locks, or a child of that process lives on
-            remedy = f"that process has ended: remove {lock}"
-        except OSError:  # it exists, and is another user's
-            pass
+    if writer is not None and writer.ended:  # where a file system has no locks, or a child of that process lives on
+        remedy = f"that process has ended: remove {lock}"
     return SeriatimError("run.locked", f"another process writes to {folder}{who}", remedy)

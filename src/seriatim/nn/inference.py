@@ -21,7 +21,10 @@ def device_of(network: nn.Module) -> torch.device:
 
 
 def run_batches(
-    lengths: np.ndarray, run: Callable[[np.ndarray], Sequence[R]], max_elements: int = MAX_ELEMENTS
+    lengths: np.ndarray,
+    run: Callable[[np.ndarray], Sequence[R]],
+    max_elements: int = MAX_ELEMENTS,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[R]:
     """Runs a function on batches of all items, without gradients, and returns its results in the order of the items.
 
@@ -29,6 +32,7 @@ def run_batches(
         lengths: The length of each item (items,).
         run: Called with the items of a batch (B,), the longest first; returns one result per item.
         max_elements: The largest number of elements in a batch, padding included.
+        progress: Called after each batch with the number of items that are done, and that of all.
     """
     results: list[Any] = [None] * len(lengths)
     remaining = np.argsort(-lengths, kind="stable")
@@ -38,4 +42,6 @@ def run_batches(
             items, remaining = remaining[:count], remaining[count:]
             for item, result in zip(items.tolist(), run(items), strict=True):
                 results[item] = result
+            if progress is not None:
+                progress(len(lengths) - len(remaining), len(lengths))
     return results

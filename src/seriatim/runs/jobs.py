@@ -23,14 +23,14 @@ from pathlib import Path
 from ..core.errors import SeriatimError
 from ..core.files import Json, WriteError
 from ..training.config import Config, make_config
-from ..training.events import Callback, Decoding, Evaluated, Event, Saved, Started, Stepped, Stopped
+from ..training.events import Callback, Evaluated, Evaluating, Event, Saved, Started, Stepped, Stopped
 from ..training.loop import stop_signals
 from .configure import add_plugins
 from .evaluate import Data, Notify
 from .run import Run
 from .tuning import InterruptedTuningError
 
-KINDS = (Started, Stepped, Evaluated, Decoding, Saved, Stopped)
+KINDS = (Started, Stepped, Evaluated, Evaluating, Saved, Stopped)
 EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in KINDS}
 STEP_SECONDS = 0.2  # between two events of steps that a worker reports
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")

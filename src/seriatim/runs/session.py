@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +20,7 @@ from ..core import registry
 from ..core.config import validate
 from ..core.device import Ranks, flush_denormals, join_ranks, pick_device, retain_freed_memory
 from ..core.errors import Diagnostics, SeriatimError
-from ..core.files import Json, WriteError, load_tensors, remove_partial, save_tensors, to_json, write_json
+from ..core.files import Json, WriteError, append_json, load_tensors, remove_partial, save_tensors, to_json, write_json
 from ..core.run_folder import FORMAT, RunFolder, fresh_folder, locked_folder
 from ..core.run_summary import AverageSummary, DataSummary, RunSummary, TeacherSummary
 from ..data.source import open_source
@@ -34,7 +36,7 @@ from ..training.budget import check_batch_memory, make_plan
 from ..training.checkpoint import Checkpoints
 from ..training.config import ENDS, Config, TrainSettings, learning_rates
 from ..training.cost import parameter_count, peak_memory, reset_peak_memory, solve_width
-from ..training.events import Callback, Decoding, Outcome, Recorder, Stopped
+from ..training.events import Callback, Evaluating, Outcome, Recorder, Stopped
 from ..training.loop import CLOCKS, Loop, check_monitor, fit_events, stop_signals
 from ..training.objective import Objective, TaskObjective
 from .capabilities import predictor_capabilities
@@ -58,6 +60,7 @@ RECORDS = (
 )
 # Where the time goes: reading data and deciding what is left open; training; evaluating on the way; …
 TIMES = ("reading", "training", "evaluation", "final_evaluation", "inspection")
+EVALUATING_SECONDS = 1.0  # between two lines on the progress of the final evaluation
 MIN_INSPECTED_STEPS = 100  # of training, before which a network has nothing to show inside
 
 
@@ -551,11 +554,17 @@ class Session:
         return task
 
     def _evaluate(self, task: AnyTask, model: Any, splits: Splits[Any], name: str, stopped: Stopped) -> AnyEvaluation:
-        """Returns the evaluation on a whole split; callbacks learn how many outputs have been generated."""
+        """Returns the evaluation on a whole split; callbacks and metrics.jsonl learn how much of it is done."""
+        last_line = -math.inf
 
         def show(done: int, total: int) -> None:
+            nonlocal last_line
+            event = Evaluating(stopped.step, stopped.seconds, name, done, total)
             for callback in self.callbacks:
-                callback(Decoding(stopped.step, stopped.seconds, name, done, total))
+                callback(event)
+            if not self.trial and time.monotonic() - last_line > EVALUATING_SECONDS:
+                last_line = time.monotonic()
+                append_json(self.folder / "metrics.jsonl", event.record())
 
         return task.evaluate(model, splits[name], show)
 

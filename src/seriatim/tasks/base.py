@@ -380,11 +380,11 @@ class Task(ABC, Generic[S, P, E, R]):
             progress: Called by long evaluations.
         """
         scores: Any
-        loss, scores = self.score_items(network, split.items)
+        loss, scores = self.score_items(network, split.items, progress)
         measured = {"loss": loss} | self.measure(split.items, scores)
         return Evaluation(split, measured, scores, example_scores(measured), metric_signatures(measured))
 
-    def score_items(self, network: Any, items: E) -> tuple[float, list[np.ndarray]]:
+    def score_items(self, network: Any, items: E, progress: Progress | None = None) -> tuple[float, list[np.ndarray]]:
         """Returns the mean loss of a network on items, and the scores of each; see `unbatch`."""
         total_loss, targets = 0.0, 0
 
@@ -394,7 +394,7 @@ class Task(ABC, Generic[S, P, E, R]):
             targets += batch.count
             return self.unbatch(output, batch)
 
-        scores = run_items(self, network, items, unbatch)
+        scores = run_items(self, network, items, unbatch, progress)
         return total_loss / max(targets, 1), scores
 
     def unbatch(self, output: Output[Any], batch: Batch) -> Sequence[np.ndarray]:
@@ -445,7 +445,11 @@ AnyTask = Task[Any, Any, Any, Any]
 
 
 def run_items(
-    task: AnyTask, network: nn.Module, items: Any, use: Callable[[Output[Any], Batch], Iterable[Any]]
+    task: AnyTask,
+    network: nn.Module,
+    items: Any,
+    use: Callable[[Output[Any], Batch], Iterable[Any]],
+    progress: Progress | None = None,
 ) -> list[Any]:
     """Runs a network on all items, and returns what `use` makes of each of them, in their order.
 
@@ -454,6 +458,7 @@ def run_items(
         network: The network; it is set to evaluation mode.
         items: The items.
         use: From the output for a batch to one result per item of it.
+        progress: Called after each batch.
     """
     device = device_of(network)
 
@@ -462,7 +467,7 @@ def run_items(
         return list(use(task.forward(network, batch), batch))
 
     network.eval()
-    return run_batches(items.lengths, run)
+    return run_batches(items.lengths, run, progress=progress)
 
 
 def declare(task: type[AnyTask]) -> None:

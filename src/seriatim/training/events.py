@@ -56,8 +56,8 @@ class Evaluated(Event):
 
 
 @dataclass(frozen=True)
-class Decoding(Event):
-    """Progress of the final evaluation: the number of inputs with generated outputs. It is shown, not recorded."""
+class Evaluating(Event):
+    """Progress of the final evaluation on a split: how many of its items, or of their generated outputs, are done."""
 
     split: str
     done: int
@@ -137,7 +137,7 @@ class Recorder:
             if problem:
                 self.notify(problem)
             before = [record for record in records if isinstance(record.get("step"), int) and record["step"] <= step]
-            kept = [record for record in before if record.get("event") != "stopped"]
+            kept = [record for record in before if record.get("event") not in ("stopped", "evaluating")]
             if file.is_file():
                 with atomic_file(file) as temporary:
                     temporary.write_bytes(b"".join(map(json_line, kept)))
