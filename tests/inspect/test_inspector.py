@@ -323,7 +323,7 @@ def test_attention_of_words_to_an_image(make_subject: Any, model_folder: Path, t
         array = result.arrays["attention"]
         assert list(array.axes["word"]) == ["a", "red", "square"]
         encoded = subject.predictor.encode_inputs([image])
-        expected = subject.predictor.attend(encoded, np.array([0]), ["a red square"])[0]
+        expected = subject.predictor.captioner.attend(encoded.inputs, ["a red square"])[0]
         np.testing.assert_allclose(array.values.reshape(3, -1), expected.weights, atol=1e-6)
         result.save(tmp_path / f"{name}.html")
     heads = Inspector(subject).attention(image, target="a red square", part="cross").arrays["attention"].values
