@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from seriatim.core.errors import SeriatimError
-from seriatim.data.catalogue.generated import SETS, parse_name
+from seriatim.data.catalogue.generated import SETS, parse_name, read_image_splits
 from seriatim.data.source import Source, open_source, synthetic_source
 from seriatim.lab.synthetic import scenes, sequences
 from seriatim.lab.synthetic.scenes import COLORS, QUARTERS, SHAPES, SIDE, SIZES, Shape, captions
@@ -440,3 +440,26 @@ def test_digits_of_mnist() -> None:
             result.update(columns["image"][row].tobytes())
         result.update("\n".join(columns["caption"]).encode())
     assert result.hexdigest() == "08795c8dd3ca9ce06938ed447eeefa7a2d42b1764c53e71a6275c15aa46e7130"
+
+
+def test_files_of_mnist_become_splits() -> None:
+    """Headers of 16 bytes before images and of 8 before labels; the last twelfth of train is for validation."""
+
+    class File:
+        def __init__(self, name: str, header: int, values: np.ndarray) -> None:
+            self.name, self.data = name, bytes(header) + values.tobytes()
+
+        def read_bytes(self) -> bytes:
+            return self.data
+
+    images, labels = np.arange(36 * 784).astype(np.uint8).reshape(36, 28, 28), np.arange(36, dtype=np.uint8)
+    files: Any = [
+        File("train-images-idx3-ubyte", 16, images[:24]),
+        File("train-labels-idx1-ubyte", 8, labels[:24]),
+        File("t10k-images-idx3-ubyte", 16, images[24:]),
+        File("t10k-labels-idx1-ubyte", 8, labels[24:]),
+    ]
+    splits = read_image_splits(files)
+    for split, rows in {"train": slice(22), "validation": slice(22, 24), "test": slice(24, 36)}.items():
+        np.testing.assert_array_equal(splits[split]["image"], images[rows])
+        np.testing.assert_array_equal(splits[split]["label"], labels[rows])

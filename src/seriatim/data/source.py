@@ -462,11 +462,16 @@ def known_names() -> list[str]:
 def _open_catalogue(name: str, data_dir: str | None, progress: Progress | None) -> Source | None:
     """Returns the source of a catalogue data set, in its splits, or of a synthetic one; None for other names."""
     from .catalogue import find_entry, locate
-    from .catalogue.generated import SETS
+    from .catalogue.generated import SETS, read_image_splits
 
     entry = find_entry(name)
     if entry is None or name.partition(":")[0] in SETS:
-        return synthetic_source(name, lambda base: _read_images(_open_catalogue(base, data_dir, progress)))
+
+        def load_base(base: str) -> Splits:
+            source = _open_catalogue(base, data_dir, progress)
+            return read_image_splits(() if source is None else source.streams)
+
+        return synthetic_source(name, load_base)
     located = locate(entry.name, data_dir, progress)
     splits = {}
     for split, files in located.files.items():
@@ -497,16 +502,3 @@ def synthetic_source(name: str, load_base: Callable[[str], Splits] | None = None
     columns = {split: cast(Columns, part) for split, part in values.items()}  # arrays, too
     splits = {split: Source(f"{name}, {split}", columns=part) for split, part in columns.items()}
     return Source(name, columns=columns["train"], splits=splits if len(splits) > 1 else {})
-
-
-def _read_images(source: Source | None) -> Splits:
-    """Returns the images (n,28,28) and labels (n,) of MNIST by split; the last twelfth of train is for validation."""
-    arrays = {}
-    for stream in source.streams if source is not None else ():  # in the format IDX: a header, then bytes
-        split = "train" if stream.name.startswith("train") else "test"
-        images = "images" in stream.name
-        values = np.frombuffer(stream.read_bytes(), np.uint8, offset=16 if images else 8)
-        arrays[split, images] = values.reshape(-1, 28, 28) if images else values
-    end = len(arrays["train", False]) * 11 // 12
-    rows = {"train": ("train", slice(end)), "validation": ("train", slice(end, None)), "test": ("test", slice(None))}
-    return {name: {"image": arrays[part, True][s], "label": arrays[part, False][s]} for name, (part, s) in rows.items()}

@@ -7,12 +7,16 @@ generates it, as an entry point does: its module is imported when the set is rea
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...core.errors import SeriatimError
+
+if TYPE_CHECKING:
+    from ..stream import Stream
 
 __all__ = ["SETS", "Columns", "Option", "Splits", "SyntheticSet", "generate", "parse_name"]
 
@@ -137,3 +141,16 @@ def generate(spec: str, load_base: Callable[[str], Splits] | None = None) -> str
             raise SeriatimError("data.missing", cause, f"open it by its name: --data {spec}")
         arguments.append(load_base(entry.base))
     return entry.generate(*arguments)
+
+
+def read_image_splits(streams: Iterable[Stream]) -> Splits:
+    """Returns the images (n,28,28) and labels (n,) of MNIST by split; the last twelfth of train is for validation."""
+    arrays = {}
+    for stream in streams:  # in the format IDX: a header, then bytes
+        split = "train" if stream.name.startswith("train") else "test"
+        images = "images" in stream.name
+        values = np.frombuffer(stream.read_bytes(), np.uint8, offset=16 if images else 8)
+        arrays[split, images] = values.reshape(-1, 28, 28) if images else values
+    end = len(arrays["train", False]) * 11 // 12
+    rows = {"train": ("train", slice(end)), "validation": ("train", slice(end, None)), "test": ("test", slice(None))}
+    return {name: {"image": arrays[part, True][s], "label": arrays[part, False][s]} for name, (part, s) in rows.items()}
