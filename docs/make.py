@@ -40,7 +40,7 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 SECTION = re.compile(r"(<!-- generated: (\w+) ?(\S*) -->\n).*?(<!-- end -->)", flags=re.S)
 CODE_LINK = re.compile(r"\[`([\w.]+)(\(\))?`\]\(((?:\.\./)*)(src/[\w/]+\.py|tests/[\w/]+\.py)(?:#L\d+)?\)")
-EMBEDDING = "seriatim.tasks.embedding"  # its capabilities are those of every model of text, and have a page
+EMBEDDING = "seriatim.tasks.text_predictor"  # its capabilities are those of every model of text, and have a page
 SHARED = ("json", "quiet", "plugin", "data_dir", "config", "sets", "print_config", "help")  # in every table of options
 
 

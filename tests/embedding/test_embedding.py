@@ -17,7 +17,6 @@ from seriatim.embedding import reader
 from seriatim.nn.network import weights_digest
 from seriatim.tasks import load
 from seriatim.tasks.base import DataSettings, TaskConfig
-from seriatim.tasks.embedding import EmbeddingPredictor
 from seriatim.tasks.language.spec import LanguageSettings
 from seriatim.tasks.language.stream import LanguageProcessor
 from seriatim.tasks.language.task import LanguageTask
@@ -25,6 +24,7 @@ from seriatim.tasks.predictor import Request
 from seriatim.tasks.pretrain.task import PretrainProcessor, PretrainSettings, PretrainTask
 from seriatim.tasks.reading import Layout, prepare
 from seriatim.tasks.shared_spec import EmbedOptions, WordOptions
+from seriatim.tasks.text_predictor import EmbeddingPredictor
 
 RIVER = ["We sat on the river bank.", "The BANK of the river was muddy, so muddy."]
 CASH = ["The bank, unreadable as ever, gave me cash.", "My bank has no cash"]

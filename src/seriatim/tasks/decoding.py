@@ -16,8 +16,9 @@ from ..data.tokenizers import Tokenizer
 from ..decode.sampling import Hypothesis
 from ..decode.seq2seq import Seq2Seq, TargetScores
 from ..decode.settings import BeamSettings
+from ..nn.inference import MAX_ELEMENTS, run_batches
 from .base import Progress
-from .batching import MAX_ELEMENTS, Batch, run_batches
+from .batching import Batch
 from .capability import Record
 from .metrics import perplexity
 

@@ -24,6 +24,7 @@ from ..data.dataset import Dataset
 from ..data.schema import Schema
 from ..data.sequences import Sequences
 from ..data.source import DataInput, Source, open_source
+from ..embedding.reader import TextReader
 from ..nn.backbone import Backbone, BackboneSettings
 from ..nn.inference import device_of
 from ..nn.network import Network, VectorHead, as_float32, assemble
@@ -31,13 +32,13 @@ from ..report.charts import Lines, Series, View
 from .base import AnyTask, Progress, Task
 from .batching import Batch, padding_mask
 from .codecs import CODECS, InputCodec
-from .embedding import EmbeddingPredictor, TextReader, no_vectors
 from .inputs import INPUT, MODALITIES, PooledSettings
 from .inspection import ExplainedOutput, Explainer
 from .predictor import Usage
 from .processor import Processor, Tokenizers, Values
 from .reading import read_rows, without_empty
 from .spec import TaskConfig
+from .text_predictor import EmbeddingPredictor, no_vectors
 from .tfidf import Loss, TfidfModel
 from .values import Evaluation, Labeled, Output, Split, Splits
 

@@ -27,6 +27,7 @@ from ...core.metrics import example_scores
 from ...core.state import State
 from ...core.text import evenly_spaced, plural
 from ...data.dataset import Dataset
+from ...embedding.reader import TextReader
 from ...nn.backbone import BackboneSettings, ModelSettings
 from ...nn.loss import distillation_loss
 from ...nn.network import Network, SpanHead, as_float32, assemble
@@ -47,10 +48,10 @@ from ..base import (
 from ..batching import LengthSampler, Sampler
 from ..capability import Call, Record, capability
 from ..codecs import text_key
-from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ExplainedOutput, Explainer, find_name, log_odds
 from ..predictor import Predictions, Predictor, Usage
 from ..processor import Values, length_mismatches, tokenizer_mismatches
+from ..text_predictor import EmbeddingPredictor
 from ..values import spaced_rows
 from .questions import BY_ARTICLE, answer_metrics, nearest_names, score_answers
 from .spans import UNANSWERABLE_KEY, AnswerEncoded, AnswerProcessor, BestSpans, answered_rows, search_spans

@@ -17,8 +17,8 @@ from ...decode.sampling import Hypothesis
 from ...decode.seq2seq import Seq2Seq, TargetScores
 from ...decode.settings import BeamSettings
 from ...nn.images import ImageEncoderDecoder
+from ...nn.inference import MAX_ELEMENTS
 from ..base import Progress
-from ..batching import MAX_ELEMENTS
 from ..decoding import MAX_ROWS, Generated, score_items, search_items
 from ..encoder_decoder import encode_with_eos
 from ..inspection import ImageAttention, TokenizedText

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.state import State
+from ...core.text import evenly_spaced
 from ...data.dataset import Dataset
 from ...data.source import Source
 from ...decode.seq2seq import ALIGNMENT, Seq2Seq, TargetScores, encode_sources
@@ -38,7 +39,7 @@ from ...nn.images import (
 from ...nn.loss import TokenScores
 from ...report.charts import View
 from ..base import IGNORED, SAMPLED_SIZE, Progress
-from ..batching import Batch, LengthSampler, Sampler, evenly_spaced
+from ..batching import Batch, LengthSampler, Sampler
 from ..encoder_decoder import SAMPLED_SOURCES, SHOWN_SAMPLES, EncoderDecoderTask, shift_targets
 from ..inspection import ImageAttention, TokenizedText
 from ..metrics import Scoring, caption_metrics, token_metrics

@@ -27,6 +27,7 @@ from ...data.kinds import TEXT
 from ...data.sequences import Sequences
 from ...data.source import DataInput
 from ...data.split import Grouped
+from ...embedding.reader import TextReader
 from ...nn.backbone import BackboneSettings
 from ...nn.loss import distillation_loss
 from ...nn.network import Network, VectorHead, as_float32, assemble
@@ -37,12 +38,12 @@ from ..batching import Batch, padding_mask
 from ..capability import Call, Record, capability
 from ..choices import UNKNOWN_LABELS, Labels, answer_record, chance, text_pairs, with_choices
 from ..codecs import TextCodec, text_key
-from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ExplainedOutput, Explainer
 from ..metrics import mean_scores
 from ..predictor import Predictor, Usage
 from ..processor import Processor, Tokenizers, Values, length_mismatches, tokenizer_mismatches
 from ..spec import TaskConfig
+from ..text_predictor import EmbeddingPredictor
 from ..values import Evaluation, Labeled, Metrics, Output, Split, Splits, Subset
 from .spec import ANSWER, INPUTS, SPEC, ChoiceOptions, ChooseSettings, choice_rows
 

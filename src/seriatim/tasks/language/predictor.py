@@ -32,14 +32,15 @@ from ...decode.sampling import (
 )
 from ...decode.settings import GenerationSettings
 from ...decode.words import END, NextWords, Pieces, in_word, search_words, split_units
+from ...embedding.reader import TextReader
 from ..batching import Batch
 from ..capability import Call, Record, capability
 from ..choices import Labels, answer_record, continuations, with_choices
 from ..choose.spec import choice_rows
 from ..decoding import nbest_record, own_streams, score_record
-from ..embedding import EmbeddingPredictor, TextReader, no_vectors
 from ..inspection import ScoredTokens, TokenReadout, TokenScorer
 from ..predictor import Usage
+from ..text_predictor import EmbeddingPredictor, no_vectors
 from ..values import Encoded
 from .engine import Engine, open_engine
 from .spec import (

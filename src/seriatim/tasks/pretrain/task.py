@@ -33,6 +33,7 @@ from ...data.sequences import Sequences
 from ...data.shards import frame_texts
 from ...data.source import DataInput
 from ...data.split import Contiguous
+from ...embedding.reader import TextReader
 from ...nn.backbone import Backbone, BackboneSettings
 from ...nn.inference import device_of, run_batches
 from ...nn.loss import TokenScores, distillation_loss, token_loss, token_predictions
@@ -53,11 +54,11 @@ from ..base import (
     padding_mask,
 )
 from ..capability import Call, Record, capability
-from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ScoredTokens, TokenReadout, TokenScorer
 from ..metrics import perplexity
 from ..predictor import Predictor, Usage
 from ..processor import Values, length_mismatches, tokenizer_mismatches
+from ..text_predictor import EmbeddingPredictor
 from .masking import MaskedBatch, Masking, PretrainPredictions, filled_passages, filled_text, prediction_views
 from .processor import EncodedPassages, PretrainProcessor
 from .spec import FILL, INPUTS, SPEC, FillOptions, PretrainSettings

@@ -33,6 +33,7 @@ from ...data.entities import OUTSIDE, EntityScore, allowed_transitions, find_spa
 from ...data.formats.conll import Conll, append_column
 from ...data.sequences import Sequences
 from ...data.split import Contiguous
+from ...embedding.reader import EncodedTexts, TextReader
 from ...nn.backbone import Backbone, BackboneSettings
 from ...nn.crf import Chain, CrfHead, divergence, log_likelihood, marginals
 from ...nn.layers import KERNEL, PADDING, WordInput
@@ -54,11 +55,11 @@ from ..base import (
     padding_mask,
 )
 from ..capability import Call, Record, capability
-from ..embedding import EmbeddingPredictor, EncodedTexts, TextReader, no_vectors
 from ..inspection import ExplainedOutput, Explainer, check_position, explain_label, log_odds
 from ..metrics import class_counts, confusion, precision_recall_f1
 from ..predictor import Predictions, Predictor, Usage
 from ..processor import Values, name_mismatches
+from ..text_predictor import EmbeddingPredictor, no_vectors
 from ..values import spaced_rows
 from .decoding import chain_log_odds, decode_words, element_chain, entity_offset, pad_rows
 from .processor import GENERATED, UNSEEN, TagEncoded, TagProcessor

@@ -17,15 +17,16 @@ from ...data.tokenizers import UNK
 from ...decode.sampling import Hypothesis
 from ...decode.seq2seq import TargetScores
 from ...decode.settings import BeamSettings
+from ...embedding.reader import TextReader
 from ...nn.encoder_decoder import EncoderDecoder
 from ...report.charts import View
 from ..batching import Batch
 from ..capability import Call, NoOptions, Record, capability
 from ..decoding import nbest_record, score_record
-from ..embedding import EmbeddingPredictor, TextReader
 from ..encoder_decoder import EncoderDecoderPredictor, eos_of
 from ..inspection import Aligner, Alignment, EmbeddingTable
 from ..predictor import Usage
+from ..text_predictor import EmbeddingPredictor
 from ..values import Encoded
 from .processor import Pairs
 from .spec import ALIGN, ALIGNED, SCORE, TRANSLATE, AlignOptions

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from ...core.errors import Diagnostics, SeriatimError
+from ...core.text import evenly_spaced
 from ...data.dataset import Dataset
 from ...data.schema import Schema
 from ...data.source import Source
@@ -24,7 +25,7 @@ from ...nn.backbone import BackboneSettings
 from ...nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
 from ...report.charts import View
 from ..base import IGNORED, SAMPLED_SIZE, Progress
-from ..batching import LARGE_COUNT, Batch, PoolSampler, Sampler, TokenSampler, evenly_spaced
+from ..batching import LARGE_COUNT, Batch, PoolSampler, Sampler, TokenSampler
 from ..encoder_decoder import SAMPLED_SOURCES, SHOWN_SAMPLES, EncoderDecoderTask
 from ..inspection import Alignment
 from ..metrics import Scoring, token_metrics, translation_metrics

@@ -1,4 +1,4 @@
-"""The capabilities `embed`, `nearest` and `words` of every predictor that reads text; see `seriatim.embedding`."""
+"""Predictors that read text: the capabilities `embed`, `nearest` and `words`; see `seriatim.embedding`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..data.dataset import Dataset
 from ..data.sequences import Sequences
 from ..data.source import open_source
 from ..data.vectors import EXTENSIONS, TextBlocks, VectorWriter, nearest, nearest_to_each, open_vectors
-from ..embedding.reader import Embedder, EncodedTexts, TextReader, text_blocks
+from ..embedding.reader import Embedder, TextReader, text_blocks
 from ..embedding.words import WordVectors, word_vectors
 from ..nn.inference import device_of
 from ..nn.network import as_float32, weights_digest
@@ -27,16 +27,6 @@ from .capability import Call, Record, capability
 from .predictor import Predictor, T, as_task
 from .processor import Encoded
 from .shared_spec import EMBED, NEAREST, TEXTS, WORDS, EmbedOptions, NearestOptions, WordOptions
-
-__all__ = [
-    "EmbedOptions",
-    "EmbeddingPredictor",
-    "EncodedTexts",
-    "NearestOptions",
-    "TextReader",
-    "WordOptions",
-    "no_vectors",
-]
 
 MAX_LABEL = 40  # characters of a text beside a point
 
