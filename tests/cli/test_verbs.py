@@ -56,6 +56,17 @@ def test_a_run_says_of_its_capabilities_what_the_task_declares() -> None:
         assert verbs.Verb.from_json(capability.name, values) == verbs.Verb.declared(capability)
 
 
+def test_a_run_says_how_its_capabilities_are_shown(trained: Path) -> None:
+    declared = json.loads((trained / "runs/lstm/capabilities.json").read_text(encoding="utf-8"))
+    generate, nearest = declared["generate"], declared["nearest"]
+    assert generate["streams"]
+    assert (generate["presentation"], generate["common"]) == ("text", ["max_tokens", "temperature", "top_k"])
+    assert (nearest["presentation"], nearest["sources"]) == ("neighbors", ["among"])
+    book = (trained / "book.txt").read_text(encoding="utf-8")
+    assert all(example["text"] in book for example in generate["examples"])
+    assert generate["examples"]
+
+
 def test_every_capability_is_a_command() -> None:
     commands = {path[0] for path, _ in walk(get_command(cli.app)) if len(path) == 1}
     assert {one.name for name in NAMES for one in load_spec(name).capabilities} <= commands

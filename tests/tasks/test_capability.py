@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from seriatim.core.config import Settings
-from seriatim.data.dataset import Dataset
+from seriatim.data.dataset import Column, Dataset
 from seriatim.data.kinds import LABEL, NUMBER, TEXT
 from seriatim.data.schema import Field, Schema
+from seriatim.runs.capabilities import example_inputs
 from seriatim.tasks.capability import Capability, NoOptions, Record, capability
 from seriatim.tasks.predictor import Predictor
 
@@ -79,3 +81,37 @@ def test_a_declaration_is_bound_to_the_method_of_its_name() -> None:
         capability(COUNT)(other)
     with pytest.raises(TypeError):
         capability()(other)
+
+
+class TopOptions(Settings):
+    top: int = 5
+    among: str = ""
+
+
+def test_a_presentation_has_its_columns_and_options_are_those_of_the_class() -> None:
+    outputs = {"text": TEXT, "completion": TEXT, "probability": NUMBER}
+    declared = {"presentation": "candidates", "common": ("top",), "sources": ("among",)}
+    assert Capability("next", "", INPUTS, outputs, TopOptions, **declared).presentation == "candidates"
+    for wrong in ({"presentation": "label"}, {"presentation": "cloud"}, {"common": ("topp",)}, {"sources": ("file",)}):
+        with pytest.raises(TypeError):
+            Capability("next", "", INPUTS, outputs, TopOptions, **wrong)
+
+
+def test_examples_are_from_the_data_of_a_run() -> None:
+    schema = Schema((Field("input", (TEXT,)), Field("target", (LABEL,), target=True)))
+    texts = [f"film {number}\nand more" for number in range(9)]
+    texts[-1] = "long " * 100
+    columns = {"input": TEXT, "target": LABEL}
+    values = {"input": texts, "target": ["good"] * 9}
+    rows = Dataset(
+        "films",
+        {role: (Column(role, kind, kind.store(values[role])),) for role, kind in columns.items()},
+        np.array(range(9), dtype=object),
+    )
+    classify = Capability("classify", "", schema.inputs(), {"prediction": LABEL})
+    examples = example_inputs(classify, rows, schema)
+    assert [example["input"] for example in examples[:2]] == ["film 0", "film 4"]
+    assert examples[2]["input"] == ("long " * 40).rstrip()
+    assert [example["text"] for example in example_inputs(COUNT, rows, schema)] == [one["input"] for one in examples]
+    two = Schema((Field("input", (TEXT,)), Field("question", (TEXT,))))
+    assert example_inputs(Capability("answer", "", two, {"answer": TEXT}), rows, schema) == ()

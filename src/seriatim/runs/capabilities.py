@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ..core.files import Json
+from ..core.text import evenly_spaced
+from ..data.dataset import Dataset
+from ..data.schema import Schema
 from ..tasks.base import AnyTask
 from ..tasks.capability import Capability
 from ..tasks.old import Bridge
+
+EXAMPLES = 3  # inputs from the data of a run
+MAX_CHARACTERS = 200  # of a text in them
 
 
 def capability_to_json(capability: Capability) -> Json:
@@ -22,8 +29,42 @@ def capability_to_json(capability: Capability) -> Json:
         "outputs": {column: kind.name for column, kind in capability.outputs.items()},
         "per_row": capability.per_row,
         "scalar": capability.scalar,
+        "own_data": capability.own_data,
+        "streams": capability.streams,
+        "sources": list(capability.sources),
+        "presentation": capability.presentation,
+        "common": list(capability.common),
+        "examples": [dict(example) for example in capability.examples],
         "options": inline_references(schema.get("properties", {}), schema.get("$defs", {})),
     }
+
+
+def example_inputs(capability: Capability, rows: Dataset, schema: Schema) -> tuple[Mapping[str, str], ...]:
+    """Returns a few inputs of a capability from the data of a run; none if it reads anything but texts.
+
+    Args:
+        capability: Of the run.
+        rows: Some of the data.
+        schema: That of the task, whose main input is an example for any capability with one text.
+    """
+    roles = [field.role for field in capability.inputs.fields if field.required]
+    held = {role: role for role in roles if role in rows}
+    if len(roles) == 1:
+        held.setdefault(roles[0], schema.input_role)
+    if not roles or len(held) < len(roles) or not all(role in rows for role in held.values()):
+        return ()
+    chosen = evenly_spaced(len(rows), EXAMPLES).tolist()
+    examples = [{role: example_text(rows[own][row]) for role, own in held.items()} for row in chosen]
+    return tuple(example for example in examples if all(example.values()))
+
+
+def example_text(value: object) -> str:
+    """Returns the first line of a text, or words, within `MAX_CHARACTERS`; "" for other values."""
+    words = value if isinstance(value, tuple) and all(isinstance(word, str) for word in value) else ()
+    text = value if isinstance(value, str) else " ".join(words)
+    line = text.strip().partition("\n")[0]
+    cut = line[:MAX_CHARACTERS]
+    return line if len(line) <= MAX_CHARACTERS else cut.rpartition(" ")[0] or cut
 
 
 def inline_references(value: object, definitions: Mapping[str, Json]) -> object:
@@ -46,10 +87,19 @@ def task_capabilities(task: type[AnyTask]) -> Json:
     return {name: capability_to_json(method.resolve(inputs)) for name, method in methods.items()}
 
 
-def predictor_capabilities(task: AnyTask) -> Json:
-    """Returns the JSON of each capability of the predictor of a prepared task, which may lack some of its class."""
+def predictor_capabilities(task: AnyTask, rows: Dataset) -> Json:
+    """Returns the JSON of each capability of the predictor of a prepared task, which may lack some of its class.
+
+    Args:
+        task: Ready for training.
+        rows: Some of its data, for examples.
+    """
     if isinstance(task, Bridge):
         capabilities = task.predictor_type(task.old, None).capabilities
     else:
         capabilities = task.predictor_type.describe(task)
-    return {name: capability_to_json(capability) for name, capability in capabilities.items()}
+    declared = {
+        name: replace(capability, examples=capability.examples or example_inputs(capability, rows, task.schema))
+        for name, capability in capabilities.items()
+    }
+    return {name: capability_to_json(capability) for name, capability in declared.items()}

@@ -191,7 +191,8 @@ class Session:
             self._remove_records("config.yaml")
             settings = self.config.model_dump(mode="json")
             self._save_task(prepared, settings)
-            write_json(self.folder / "capabilities.json", predictor_capabilities(prepared.task))
+            declared = predictor_capabilities(prepared.task, prepared.splits["validation"].rows)
+            write_json(self.folder / "capabilities.json", declared)
             Run.create(self.folder, settings)  # last: a folder with a config.yaml can be resumed
         return self._fit(prepared, ranks, warm_start, teacher)
 

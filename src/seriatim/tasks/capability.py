@@ -29,6 +29,26 @@ if TYPE_CHECKING:
 O = TypeVar("O", bound=Settings)  # noqa: E741  (options)
 
 
+# How a page may show the predictions of a capability, and the columns that it reads for that besides the main one.
+PRESENTATIONS: Mapping[str, tuple[str, ...]] = {
+    "records": (),  # a table
+    "text": (),
+    "number": (),
+    "label": ("probabilities",),
+    "candidates": ("completion", "probability"),  # texts that may follow, the likeliest first
+    "tokens": ("token_log_probabilities",),  # a text whose tokens are more or less expected
+    "masks": ("masks",),  # a text with the candidates of each gap
+    "tags": ("words", "tags"),
+    "span": ("start", "end"),  # of the text that was read
+    "alignment": ("source", "target", "weights"),  # (target, source)
+    "image attention": ("words", "grid", "weights"),  # (words, cells)
+    "series": ("time", "series", "variable"),
+    "notes": ("notes",),
+    "neighbors": ("query", "similarity"),
+    "vectors": ("vector",),
+}
+
+
 class NoOptions(Settings):
     """The options of a capability that has none."""
 
@@ -48,6 +68,9 @@ class Capability:
         own_data: Whether it reads the data that the run was trained on if there are no inputs, as a forecast does.
         streams: Whether the main output can be sent in pieces, as it is made.
         sources: The options whose texts name files or data sets, which a server does not read.
+        presentation: How a page may show the predictions: a name of `PRESENTATIONS`.
+        common: The few options that people change.
+        examples: Inputs by role. Those of a run are from its data, if its task declares none.
     """
 
     name: str
@@ -60,6 +83,17 @@ class Capability:
     own_data: bool = False
     streams: bool = False
     sources: tuple[str, ...] = ()
+    presentation: str = "records"
+    common: tuple[str, ...] = ()
+    examples: tuple[Mapping[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.presentation not in PRESENTATIONS:
+            raise TypeError(f"there is no presentation {self.presentation}")
+        if missing := {*PRESENTATIONS[self.presentation]} - self.outputs.keys():
+            raise TypeError(f"{self.name} has no {min(missing)} to be shown as {self.presentation}")
+        if missing := {*self.sources, *self.common} - self.options.model_fields.keys():
+            raise TypeError(f"{self.name} has no option {min(missing)}")
 
     @property
     def main(self) -> str:
@@ -122,6 +156,9 @@ def capability(
     own_data: bool = False,
     pieces: Method | None = None,
     sources: tuple[str, ...] = (),
+    presentation: str = "records",
+    common: tuple[str, ...] = (),
+    examples: tuple[Mapping[str, str], ...] = (),
 ) -> Callable[[Method], CapabilityMethod]:
     """Binds a method `(self, call) → records` of a predictor to a capability, or declares one by it.
 
@@ -136,6 +173,9 @@ def capability(
         own_data: Whether it reads the data of the run if there are no inputs.
         pieces: A method that yields the main output of one row piece by piece, in records; the last has all columns.
         sources: The options whose texts name files or data sets.
+        presentation: How a page may show the predictions.
+        common: The few options that people change.
+        examples: Inputs by role.
     """
 
     def bind(method: Method) -> CapabilityMethod:
@@ -148,7 +188,7 @@ def capability(
         if not outputs:
             raise TypeError(f"the capability {method.__name__} declares no outputs")
         summary = (method.__doc__ or "").partition("\n")[0]
-        flags = (per_row, scalar, own_data, pieces is not None, sources)
+        flags = (per_row, scalar, own_data, pieces is not None, sources, presentation, common, examples)
         own = Capability(method.__name__, summary, inputs or Schema(()), outputs, options, *flags)
         return CapabilityMethod(method, own, inputs is None, pieces)
 

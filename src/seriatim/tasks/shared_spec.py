@@ -47,6 +47,8 @@ EMBED = Capability(
     {"vector": NUMBERS, "text": TEXT},
     EmbedOptions,
     scalar=True,
+    presentation="vectors",
+    common=("pooling", "normalize"),
 )
 NEAREST = Capability(
     "nearest",
@@ -56,6 +58,8 @@ NEAREST = Capability(
     NearestOptions,
     per_row=False,
     sources=("among",),
+    presentation="neighbors",
+    common=("among", "top"),
 )
 WORDS = Capability(
     "words",
@@ -71,6 +75,8 @@ WORDS = Capability(
     },
     WordOptions,
     per_row=False,
+    presentation="vectors",
+    common=("word",),
 )
 EMBEDDINGS = (EMBED, NEAREST, WORDS)
 

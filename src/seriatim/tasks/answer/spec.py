@@ -146,6 +146,8 @@ ANSWER = Capability(
         "answers": ALTERNATIVES,
     },
     AnswerOptions,
+    presentation="span",
+    common=("nbest", "threshold"),
 )
 SPEC = TaskSpec(
     "answer",

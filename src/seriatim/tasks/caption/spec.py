@@ -145,12 +145,15 @@ CAPTION = Capability(
     {"caption": TEXT, "score": NUMBER},
     CaptionOptions,
     scalar=True,
+    presentation="text",
+    common=("beams", "nbest", "temperature"),
 )
 SCORE = Capability(
     "score",
     "Return the log-probability of a caption given its image, as a whole and token by token.",
     SCORED,
     SCORE_OUTPUTS,
+    presentation="tokens",
 )
 ALIGN = Capability(
     "align",
@@ -158,6 +161,7 @@ ALIGN = Capability(
     ALIGNED,
     {"attention": LINES, "words": TOKENS, "grid": NUMBERS, "weights": NUMBERS},
     BeamSettings,
+    presentation="image attention",
 )
 SPEC = TaskSpec(
     "caption",

@@ -127,6 +127,8 @@ ANSWER = Capability(
     INPUTS,
     OUTPUTS,
     ChoiceOptions,
+    presentation="label",
+    common=("choices", "probabilities"),
 )
 SPEC = TaskSpec(
     "choose",

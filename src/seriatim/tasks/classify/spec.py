@@ -33,6 +33,8 @@ CLASSIFY = Capability(
     SCHEMA.inputs(),
     {"prediction": LABEL, "confidence": NUMBER, "probabilities": NUMBERS},
     ClassifyOptions,
+    presentation="label",
+    common=("probabilities",),
 )
 SPEC = TaskSpec(
     "classify",

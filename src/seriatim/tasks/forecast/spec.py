@@ -93,6 +93,7 @@ FORECAST = Capability(
     {"forecast": NUMBER, "time": TIME, "series": LABEL, "variable": LABEL, **dict.fromkeys(ENDS, NUMBER)},
     per_row=False,
     own_data=True,
+    presentation="series",
 )
 SPEC = TaskSpec(
     "forecast",

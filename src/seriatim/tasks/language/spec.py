@@ -89,6 +89,8 @@ GENERATE = Capability(
     GenerateOptions,
     scalar=True,
     streams=True,
+    presentation="text",
+    common=("max_tokens", "temperature", "top_k"),
 )
 NEXT = Capability(
     "next",
@@ -97,6 +99,8 @@ NEXT = Capability(
     {"text": TEXT, "completion": TEXT, "probability": NUMBER, "unaccounted": NUMBER},
     NextOptions,
     per_row=False,
+    presentation="candidates",
+    common=("top", "unit", "words"),
 )
 SCORE = Capability(
     "score",
@@ -104,6 +108,7 @@ SCORE = Capability(
     PROMPT,
     SCORE_OUTPUTS,
     ScoreOptions,
+    presentation="tokens",
 )
 ANSWER = Capability(
     "answer",
@@ -111,6 +116,8 @@ ANSWER = Capability(
     INPUTS,
     OUTPUTS,
     LikelihoodOptions,
+    presentation="label",
+    common=("choices", "normalize", "probabilities"),
 )
 SPEC = TaskSpec(
     "language",

@@ -46,6 +46,8 @@ COMPOSE = Capability(
     ComposeSettings,
     per_row=False,
     own_data=True,
+    presentation="notes",
+    common=("frames", "temperature", "seed"),
 )
 SPEC = TaskSpec(
     "music",

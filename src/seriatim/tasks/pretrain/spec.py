@@ -57,6 +57,8 @@ FILL = Capability(
     INPUTS,
     {"text": TEXT, "masks": TOKENS, "follows": NUMBER},
     FillOptions,
+    presentation="masks",
+    common=("top",),
 )
 SPEC = TaskSpec(
     "pretrain",

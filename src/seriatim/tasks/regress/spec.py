@@ -29,6 +29,7 @@ REGRESS = Capability(
     "Predict the number of each input, or its numbers by the names of the target columns.",
     SCHEMA.inputs(),
     {"prediction": NUMBER},
+    presentation="number",
 )
 SPEC = TaskSpec(
     "regress",

@@ -107,6 +107,7 @@ TAG = Capability(
     "Predict the tag of each word, and the entities that the tags mark.",
     SCHEMA.inputs(),
     {"tags": TOKENS, "words": TOKENS, "confidence": NUMBERS, "entities": ENTITIES},
+    presentation="tags",
 )
 SPEC = TaskSpec(
     "tag",

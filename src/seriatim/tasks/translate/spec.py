@@ -173,12 +173,15 @@ TRANSLATE = Capability(
     {"translation": TEXT, "score": NUMBER},
     BeamSettings,
     scalar=True,
+    presentation="text",
+    common=("beams", "nbest", "temperature"),
 )
 SCORE = Capability(
     "score",
     "Return the log-probability of a target given its source, as a whole and token by token.",
     SCORED,
     SCORE_OUTPUTS,
+    presentation="tokens",
 )
 ALIGN = Capability(
     "align",
@@ -186,6 +189,8 @@ ALIGN = Capability(
     ALIGNED,
     {"alignment": LINES, "target": TOKENS, "source": TOKENS, "weights": NUMBERS},
     AlignOptions,
+    presentation="alignment",
+    common=("tokens",),
 )
 SPEC = TaskSpec(
     "translate",
