@@ -71,7 +71,7 @@ def encoder(length: int = 32) -> EmbeddingPredictor:
     backend.decoder = decoders.WordPiece()
     backend.add_special_tokens(vocabulary[:5])
     processor = PretrainProcessor.from_pretrained({"tokenizer": Tokenizer(backend)}, length)
-    task = PretrainTask(config(PretrainSettings(masked=False, next=False), settings), processor, {}, {})
+    task = PretrainTask(config(PretrainSettings(masked=False, next=False), settings), processor, Layout())
     return task.predictor(task.network(settings))
 
 
