@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -49,6 +49,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"fuzz: {cases:,} cases by {len(tallies)} fuzzers, {len(failures)} failures")
         for line in failures:
             terminalreporter.write_line(f"  {line}")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite-prose", action="store_true", help="write tests/golden/prose instead of comparing")
+
+
+@pytest.fixture
+def prose(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Compares sentences with those of the test in tests/golden/prose; `name` tells several texts of one test apart."""
+    from prose import check_prose
+
+    def check(texts: Sequence[str] | str, name: str = "") -> None:
+        module = Path(str(request.path)).stem.removeprefix("test_")
+        heading = f"{request.node.name} {name}".rstrip()
+        check_prose(module, heading, [texts] if isinstance(texts, str) else texts, rewriting)
+
+    rewriting = bool(request.config.getoption("--rewrite-prose"))
+    return check
 
 
 @pytest.fixture(scope="session")

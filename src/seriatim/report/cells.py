@@ -355,7 +355,7 @@ def highlight(image: PillowImage, weights: np.ndarray) -> PillowImage:
 
 
 def wrap(text: str, letters: float) -> list[str]:
-    """Returns the lines of a text with at most so many letters each; a longer word has a line of its own."""
+    """Returns the lines of a text, at most `letters` letters each; a longer word has a line of its own."""
     lines = [""]
     for word in text.split():
         joined = f"{lines[-1]} {word}".strip()

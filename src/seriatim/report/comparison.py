@@ -20,7 +20,7 @@ from ..core.metrics import (
 )
 from ..core.text import MISSING, clean_text, format_amount, format_change, format_duration, format_number, plural
 from .charts import Scatter, Table, View
-from .findings import against_baselines, capitalized, format_difference, format_spread, the
+from .findings import against_baselines, format_difference, format_spread, noun_phrase, sentence_start
 from .pages import (
     MAX_SAMPLE,
     Figure,
@@ -136,8 +136,8 @@ def comparison_terms(runs: Sequence[RunData], common: Json) -> str:
     terms = [size, length, on, seeded]
     count = sum(len(run.runs) for run in runs)
     total = format_duration(sum(one.results.seconds or 0 for run in runs for one in run.runs))
-    in_all = f"{plural(count, 'training')}, {total} in total"
-    return f"Same data, same split; {', '.join(term for term in terms if term)}. {in_all}."
+    trainings = f"{plural(count, 'training')}, {total} in total"
+    return f"Same data, same split; {', '.join(term for term in terms if term)}. {trainings}."
 
 
 def comparison_figures(ordered: Sequence[RunData], verdict: Verdict) -> list[Figure]:
@@ -156,9 +156,11 @@ def comparison_figures(ordered: Sequence[RunData], verdict: Verdict) -> list[Fig
     if len(verdict.ordered) > 1:
         second = next((run for run in verdict.rivals if run not in models), verdict.rivals[0])
         difference = verdict.difference(best, second)
-        figures.append(Figure("Ahead by", format_difference(difference.gap, best, best.main), f"of {the(second)}"))
+        figures.append(
+            Figure("Ahead by", format_difference(difference.gap, best, best.main), f"of {noun_phrase(second)}")
+        )
         if difference.p is None:
-            figures.append(Figure("How sure", "cannot tell", "one seed; --seeds 3 trains every model three times"))
+            figures.append(Figure("How sure", "not tested", "one seed; --seeds 3 trains every model three times"))
         else:
             sure = format_p(difference.p) if difference.supported else f"may be chance, {format_p(difference.p)}"
             figures.append(Figure("How sure", sure, difference.test))
@@ -179,7 +181,7 @@ def longer_training(verdict: Verdict) -> list[tuple[str, str]]:
     longer = f"{10 * value:g}" if end in ("minutes", "epochs", "flops") else f"{10 * value:.0f}"
     command = ["seriatim", "train", "--config", str(best.folder.path / "config.yaml"), f"--{end}", longer]
     which = ", the best network," if best is not verdict.ordered[0] else ""
-    return [(f"{capitalized(best)}{which} ten times as long, from the start:", shlex.join(command))]
+    return [(f"{sentence_start(best)}{which} ten times as long, from the start:", shlex.join(command))]
 
 
 def result_table(ordered: Sequence[RunData], verdict: Verdict) -> ResultTable:
@@ -265,7 +267,7 @@ def result_caption(
         parts.append("Means over the seeds, below them the standard deviation; a model without one has no seed.")
     if verdict.tests:
         parts.append(f"Behind the best: in validation {label_in_sentence(first.main)}; {verdict.tests}.")
-    parts += ["In bold: the best, and what cannot be told from it."] if marked else []
+    parts += ["In bold: the best, and models that do not differ significantly from it."] if marked else []
     parts += [f"Losses in {first.loss_unit} per token."] if first.loss_unit else []
     parts += ["All other metrics are on the validation split."] if others else []
     parts += ["The last rows are baselines, simple methods to compare models with."] if baselines else []

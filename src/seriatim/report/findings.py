@@ -29,7 +29,7 @@ from .run_charts import clipped_steps, clipping_note
 from .run_data import RunData, ranked, shared_baselines
 from .significance import ALPHA, format_p, p_value
 
-CHANCE_IN_NATS = 0.01  # a difference between two evaluations of a loss that says nothing
+CHANCE_IN_NATS = 0.01  # a difference between two evaluations of a loss that is noise
 USED = 0.95  # a smaller share of the time budget is worth a sentence
 MAX_NAMED = 5  # classes in a sentence
 
@@ -37,14 +37,14 @@ MAX_NAMED = 5  # classes in a sentence
 # Words
 
 
-def the(run: RunData) -> str:
+def noun_phrase(run: RunData) -> str:
     """Returns the run's name in a sentence."""
     return run.label if run.title == run.label else f"the {run.title}"
 
 
-def capitalized(run: RunData) -> str:
+def sentence_start(run: RunData) -> str:
     """Returns the run's name at the start of a sentence."""
-    text = the(run)
+    text = noun_phrase(run)
     return f"T{text[1:]}" if text.startswith("the ") else text
 
 
@@ -99,7 +99,7 @@ def times(ratio: float) -> str:
 
 
 def chance(run: RunData, metric: str = "") -> float:
-    """Returns a difference of two evaluations of a run, by default in the monitored metric, that says nothing.
+    """Returns a difference of two evaluations of a run, by default in the monitored metric, that is noise.
 
     For a share it is the standard deviation of the difference of two such shares over the evaluated examples, for a
     loss in nats `CHANCE_IN_NATS`, for any other metric three percent of it.
@@ -135,7 +135,7 @@ def last_improvement(run: RunData) -> float:
 
 
 def best_is_last(run: RunData) -> bool:
-    """Returns whether the last evaluation was the best; among equals it is that of `best_step`, of the lowest loss."""
+    """Returns whether the last evaluation was the best; among equals `best_step` decides."""
     values = monitored(run)
     if len(values) < 2 or values[-1] > min(values):
         return False
@@ -212,7 +212,7 @@ class Facts:
 
     @property
     def ended_early(self) -> bool:
-        """Whether a training left part of its time budget, without the reason that it no longer improved."""
+        """Whether a training used less than its time budget, for another reason than that it no longer improved."""
         return (self.run.time_used or 1.0) < USED and self.run.reason not in ("patience", "eliminated")
 
     @property
@@ -222,7 +222,7 @@ class Facts:
 
     @cached_property
     def memorized(self) -> str:
-        """How far the validation loss is above that of the last training steps; "" if they are close."""
+        """How far the validation loss is above the loss of the last training steps; "" if they are close."""
         loss = finite(self.run.metrics("validation").get("loss"))
         if loss is None or not self.run.training:
             return ""
@@ -276,9 +276,9 @@ WARNINGS = (
     ),
     Rule(
         lambda facts: facts.ended_early,
-        "left part of its time unused",
+        "did not use all of the time",
         "{0.time}",
-        "It had fewer steps than it could have.",
+        "More steps were possible.",
     ),
     Rule(
         lambda facts: facts.overfitted,
@@ -322,7 +322,7 @@ OF_ONE_RUN = (
 def describe_findings(runs: Sequence[RunData], rules: Sequence[Rule]) -> list[str]:
     """Returns a sentence for each finding, about all runs that have it, those of the task first.
 
-    A run of several seeds has a finding if most of its seeds have it; the details are those of the first of these.
+    A run of several seeds has a finding if most of its seeds have it; the details come from the first of these.
     """
     held: dict[str, list[tuple[RunData, Finding, str]]] = {}  # claim → run, finding, share of the seeds
     for run in runs:
@@ -344,11 +344,11 @@ def describe_findings(runs: Sequence[RunData], rules: Sequence[Rule]) -> list[st
 def describe_finding(held: Sequence[tuple[RunData, Finding, str]]) -> str:
     """Returns the sentence about runs with findings of one claim; see `describe_findings`."""
     first, finding, _ = held[0]
-    who = enumerated([the(run) for run, *_ in held])
-    who = capitalized(first) + who[len(the(first)) :]
+    who = enumerated([noun_phrase(run) for run, *_ in held])
+    who = sentence_start(first) + who[len(noun_phrase(first)) :]
     details = [f"{own.detail}{seeds}" for _, own, seeds in held]
     if len(held) > 1:
-        details = [f"{the(run)}: {detail}" for (run, *_), detail in zip(held, details, strict=True)]
+        details = [f"{noun_phrase(run)}: {detail}" for (run, *_), detail in zip(held, details, strict=True)]
     return f"{who} {finding.claim}: {'; '.join(details)}. {finding.advice}".strip()
 
 
@@ -365,7 +365,7 @@ def exclusion(run: RunData, one: RunData, compared: bool = True) -> str:
     """Returns why a run, or one of its seeds, is not compared; "" if it is."""
     step = one.results.step
     after = f" after {plural(int(step), 'step')}" if step else ""
-    who = capitalized(run) + (f" with seed {one.setting('seed')}" if len(run.runs) > 1 else "")
+    who = sentence_start(run) + (f" with seed {one.setting('seed')}" if len(run.runs) > 1 else "")
     if one.interrupted:
         how = f"was stopped by {one.reason}" if one.reason.startswith("SIG") else "did not finish"
         end = ": it is not compared here." if compared else ";"
@@ -413,7 +413,7 @@ def baseline_standing(runs: Sequence[RunData], compared: Sequence[RunData] = ())
 def metrics_owner(run: RunData) -> str:
     """Returns the subject of a sentence about the metrics of a run: the model, or the part that they are about."""
     part = next((finding.part for finding in run.runs[0].findings if finding.part), "")
-    return f"{part[0].upper()}{part[1:]} of {the(run)}" if part else capitalized(run)
+    return f"{part[0].upper()}{part[1:]} of {noun_phrase(run)}" if part else sentence_start(run)
 
 
 def against_baselines(runs: Sequence[RunData], compared: Sequence[RunData] = ()) -> str:
@@ -430,12 +430,12 @@ def against_baselines(runs: Sequence[RunData], compared: Sequence[RunData] = ())
             equal = f"{metrics_owner(top)} equals the best baseline, {strongest}"
             return f"{equal}, on the {split} split: {describe_metric(metric, bar)}."
         subject = f"{metrics_owner(top)} does not beat" if len(scored) == 1 else "No model beats"
-        whose = "" if len(scored) == 1 else f" of {the(top)}, the nearest to it"
+        whose = "" if len(scored) == 1 else f" of {noun_phrase(top)}, the nearest to it"
         against = f"{describe_metric(metric, bar)} against {format_metric(metric, reached[top.label])}{whose}"
         return f"{subject} the best baseline, {strongest}, on the {split} split: {against}."
     top = ahead[0]
     doubtful = [run for run in scored if run is not top and (run not in ahead or (p[run.label] or 0.0) >= ALPHA)]
-    others = [f"{the(run)} ({format_metric(metric, reached[run.label])})" for run in doubtful]
+    others = [f"{noun_phrase(run)} ({format_metric(metric, reached[run.label])})" for run in doubtful]
     gain = format_difference(abs(reached[top.label] - bar), top, metric)
     against = f"{describe_metric(metric, reached[top.label])} against {format_metric(metric, bar)}"
     rest = f"; not clearly better than it: {', '.join(others)}" if others else ""

@@ -58,7 +58,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Sample:
-    """A text that a model produced; `colors` are those of the model's dot, light and dark."""
+    """A text that a model produced; `colors` are the colors of its dot, light and dark."""
 
     title: str
     remark: str
@@ -216,7 +216,7 @@ def table_cells(table: Table) -> Json:
 
 
 def emphasized(text: str) -> tuple[str, str]:
-    """Returns a sentence in two parts, the first of which, up to a bracket, colon or semicolon, can be read alone."""
+    """Returns a sentence in two parts; the first, up to a bracket, colon or semicolon, can be read alone."""
     ends = [end for mark in (" (", ": ", "; ") if (end := text.find(mark)) > 0]
     return (text[: min(ends)], text[min(ends) :]) if ends else ("", text)
 
@@ -255,7 +255,7 @@ def glossary(runs: Sequence[RunData]) -> Section:
             ("Baselines", "simple methods, quickly fitted or without anything to learn, to compare models with")
         )
     if any(run.results.flops for run in runs):
-        terms.append(("FLOP", "a multiplication or an addition; those of the whole training are counted"))
+        terms.append(("FLOP", "a multiplication or an addition, counted over the whole training"))
     return Section("What the names mean", terms=list(dict.fromkeys(terms)))
 
 
@@ -278,11 +278,11 @@ def describe_average(origin: AverageSummary) -> str:
     runs, weights, steps = origin.runs, origin.weights, origin.steps
     if weights:
         parts = ", ".join(f"{format_number(weight)} × {run}" for weight, run in zip(weights, runs, strict=False))
-        return f"Its probabilities are the weighted mean of those of {len(weights)} models: {parts}"
+        return f"Its probabilities are the weighted mean over {len(weights)} models: {parts}"
     if runs:
-        return f"Its weights are the mean of those of {', '.join(runs)}"
+        return f"Its weights are the mean over {', '.join(runs)}"
     if steps:
-        return f"Its weights are the mean of those of {origin.run} at the steps {', '.join(map(str, steps))}"
+        return f"Its weights are the mean over the steps {', '.join(map(str, steps))} of {origin.run}"
     return ""
 
 
@@ -370,12 +370,12 @@ def run_figures(run: RunData) -> list[Figure]:
     if (time_budget := run.results.time_budget) is not None:
         work = f"of {format_duration(time_budget)}, {work}"
     stages = list_stages(run)
-    in_all = "Processor time in all" if run.setting("train", "clock") == "cpu" else "Time in all"
+    total = "Total processor time" if run.setting("train", "clock") == "cpu" else "Total time"
     return [
         *figures,
         Figure("Entries" if run.gradient_free else "Parameters", format_amount(run.results.parameters), off),
         Figure("Training time", format_duration(run.results.seconds), work),
-        *([Figure(in_all, format_duration(sum(run.times.values())), stages)] if stages else []),
+        *([Figure(total, format_duration(sum(run.times.values())), stages)] if stages else []),
         Figure(
             f"{run.unit.capitalize()} read",
             format_amount(run.results.tokens),

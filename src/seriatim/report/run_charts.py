@@ -271,7 +271,7 @@ def joined_charts(runs: Sequence[RunData], views: Sequence[Sequence[View | Broke
 
 
 def join_views(pairs: Sequence[tuple[RunData, View]]) -> View | None:
-    """Returns one chart of those of several runs, None if fewer than two fit together."""
+    """Returns one chart made of the charts of several runs, None if fewer than two fit together."""
     first = pairs[0][1]
     if isinstance(first, BinnedMetric):
         same = [(run, view) for run, view in pairs if isinstance(view, BinnedMetric) and view.bins == first.bins]

@@ -189,7 +189,7 @@ class RunData:
         return self.results.metrics.get(split, {})
 
     def values(self, split: str, metric: str) -> list[float]:
-        """Returns a metric of each seed, of those that have it."""
+        """Returns a metric of each seed that has it."""
         found = (finite(run.metrics(split).get(metric)) for run in self.runs)
         return [float(value) for value in found if value is not None]
 
@@ -217,7 +217,7 @@ class RunData:
 
     @cached_property
     def all_metrics(self) -> Json:
-        """Every metric there is, with a value of it."""
+        """Every metric of the run, each with its first value."""
         last = {
             key.removeprefix("val_"): value
             for event in self.events("evaluated")[-1:]

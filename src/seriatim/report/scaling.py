@@ -4,7 +4,7 @@
 
 The line is fitted by ordinary least squares to one point per size, the mean over its seeds: seeds of one size are no
 further sizes, and would make the error too small. The error is the standard error of the slope, with n − 2 degrees of
-freedom; two sizes have none. There is no lower bound L∞ in it, so it does not tell how far the line goes on.
+freedom; two sizes have none. There is no lower bound L∞ in it, so it does not show how far the line goes on.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Difference:
 
     @property
     def supported(self) -> bool:
-        """Whether the test tells the two apart."""
+        """Whether the two differ significantly."""
         return self.p is not None and self.p < ALPHA
 
 

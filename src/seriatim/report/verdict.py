@@ -18,7 +18,6 @@ from .findings import (
     WARNINGS,
     against_baselines,
     baseline_standing,
-    capitalized,
     describe_findings,
     enumerated,
     exclusion,
@@ -26,9 +25,10 @@ from .findings import (
     format_difference,
     format_reached,
     last_improvement,
+    noun_phrase,
     run_lessons,
     score,
-    the,
+    sentence_start,
     times,
 )
 from .run_charts import best_value
@@ -38,7 +38,7 @@ from .significance import ALPHA, Difference, Pair, compare_pairs, format_p
 MORE_SEEDS = " With --seeds 3 every model is trained three times."
 EARLIER = 0.95  # a share of another model's time that is worth a sentence
 MAX_SHARES = 4  # listed in one
-MAX_TIED = 4  # models listed that the best is not told from
+MAX_TIED = 4  # models listed that do not differ significantly from the best
 SLOWER = 1.3  # a speed smaller by this factor is worth a sentence
 
 
@@ -78,7 +78,7 @@ class Verdict:
 
     @property
     def tied(self) -> list[RunData]:
-        """Those that the best is not told from."""
+        """The models that do not differ significantly from the best."""
         return [run for run in self.rivals if not self.difference(self.ordered[0], run).supported]
 
     def reached_share(self, run: RunData) -> float | None:
@@ -101,22 +101,26 @@ class Verdict:
             return ""
         best, second, tied = self.ordered[0], self.rivals[0], self.tied
         reached = format_reached(best)
-        ahead = f"{format_difference(self.difference(best, second).gap, best, best.main)} ahead of {the(second)}"
+        ahead = (
+            f"{format_difference(self.difference(best, second).gap, best, best.main)} ahead of {noun_phrase(second)}"
+        )
         if not tied:
             highest = max(self.difference(best, run).p or 0.0 for run in self.rivals)
             sure = f"({format_p(highest)}; {self.tests})"
-            return f"Best on the validation split: {the(best)} with {reached}, {ahead} {sure}.{self.other_seeds}"
+            return (
+                f"Best on the validation split: {noun_phrase(best)} with {reached}, {ahead} {sure}.{self.other_seeds}"
+            )
         if all(self.difference(best, run).p is None for run in tied):
             if all(run.gradient_free for run in self.ordered):
-                return f"{capitalized(best)} reached {reached}, {ahead}; models without a seed have no test."
+                return f"{sentence_start(best)} reached {reached}, {ahead}; models without a seed have no test."
             seeds = "one seed cannot tell" if len(best.runs) == 1 else "too few seeds finished to tell"
-            return f"{capitalized(best)} reached {reached}, {ahead}: {seeds} whether that is chance.{MORE_SEEDS}"
-        names = [f"{the(run)} ({self.describe(best, run)})" for run in tied]
+            return f"{sentence_start(best)} reached {reached}, {ahead}: {seeds} whether that is chance.{MORE_SEEDS}"
+        names = [f"{noun_phrase(run)} ({self.describe(best, run)})" for run in tied]
         more = [f"{len(names) - MAX_TIED} others"] if len(names) > MAX_TIED + 1 else names[MAX_TIED:]
         equal = enumerated(names[:MAX_TIED] + more)
         return (
-            f"{capitalized(best)} reached {reached}, but cannot be told from {equal}: the difference may be chance "
-            f"(p ≥ {ALPHA}; {self.tests}).{self.other_seeds}"
+            f"{sentence_start(best)} reached {reached}, but does not differ significantly from {equal}: the difference "
+            f"may be chance (p ≥ {ALPHA}; {self.tests}).{self.other_seeds}"
         )
 
     def describe(self, best: RunData, run: RunData) -> str:
@@ -151,11 +155,11 @@ def lessons(runs: Sequence[RunData], verdict: Verdict | None = None) -> list[str
     shown = [run for run in complete if run.label in compared]
     texts = [verdict.sentence(), against_baselines(shown, complete)]
     texts += describe_findings(shown, WARNINGS)
-    texts += [catching_up(verdict)]
+    texts += [time_to_match(verdict)]
     standing = baseline_standing(shown, complete)
     useless = history(best) == "pairs" and standing is not None and not standing.ahead
     texts += [] if useless else architecture_lessons(best, verdict)  # of models that are worse than a copied sentence
-    texts += [throughput(shown), bargain(verdict)]
+    texts += [throughput(shown), cheaper_alternative(verdict)]
     return [text for text in texts if text] + left_out
 
 
@@ -184,16 +188,16 @@ def reached_share(best: RunData, other: RunData) -> float | None:
     return min(reached) / total if reached else None
 
 
-def catching_up(verdict: Verdict) -> str:
+def time_to_match(verdict: Verdict) -> str:
     """Returns in which share of their time the best model reached what others reached."""
     best = verdict.ordered[0]
     shares = [(share, run) for run in verdict.rivals if (share := verdict.reached_share(run)) is not None]
     shares = [(share, run) for share, run in shares if share < EARLIER][:MAX_SHARES]
     if best.gradient_free or not shares:
         return ""
-    listed = enumerated([f"that of {the(run)} in {share:.2g}" for share, run in shares])
+    listed = enumerated([f"that of {noun_phrase(run)} in {share:.2g}" for share, run in shares])
     listed = listed.replace("that of", f"the best {label_in_sentence(best.main)} of", 1)
-    return f"{capitalized(best)} reaches {listed} of its time."
+    return f"{sentence_start(best)} reaches {listed} of its time."
 
 
 def throughput(runs: Sequence[RunData]) -> str:
@@ -209,13 +213,13 @@ def throughput(runs: Sequence[RunData]) -> str:
     if slow.info.recurrent and not fast.info.recurrent:
         why = f": a recurrent network goes from {element} to {element}, the other processes a whole sequence at once"
     return (
-        f"{capitalized(fast)} trains on {format_amount(high)} {fast.unit} per second, {times(high / low)} as many as "
-        f"{the(slow)} ({format_amount(low)}){why}."
+        f"{sentence_start(fast)} trains on {format_amount(high)} {fast.unit} per second, {times(high / low)} as many "
+        f"as {noun_phrase(slow)} ({format_amount(low)}){why}."
     )
 
 
-def bargain(verdict: Verdict) -> str:
-    """Returns a much cheaper model that is not told from the best."""
+def cheaper_alternative(verdict: Verdict) -> str:
+    """Returns a sentence on a much cheaper model that does not differ significantly from the best; "" without one."""
     top, cost = verdict.ordered[0], verdict.ordered[0].results.flops
     cheaper = [run for run in verdict.tied if cost and 2 * (run.results.flops or cost) <= cost]
     near = [run for run in cheaper if score(run) - score(top) <= closeness(top)]
@@ -224,8 +228,8 @@ def bargain(verdict: Verdict) -> str:
     run = min(near, key=lambda other: other.results.flops or 0)
     flops, gap = run.results.flops or 1, format_difference(score(run) - score(top), top, top.main)
     return (
-        f"{capitalized(run)} comes within {gap} of {the(top)} with "
-        f"{format_amount(flops, 'FLOP')} of training; {the(top)} took {times(cost / flops)} as much."
+        f"{sentence_start(run)} comes within {gap} of {noun_phrase(top)} with "
+        f"{format_amount(flops, 'FLOP')} of training; {noun_phrase(top)} took {times(cost / flops)} as much."
     )
 
 
@@ -335,22 +339,25 @@ def compare_step(step: Step, best: Mapping[str, RunData], verdict: Verdict) -> s
     gap, words = difference.gap, step_words(newer, older)
     values = f"{format_metric(main, newer.reached())} against {format_metric(main, older.reached())}"
     kind = "recurrent network" if all(model_info(model).recurrent for model in step.older) else "model"
-    rival = the(older) if len(step.older) == 1 else f"the best {kind} before it, {the(older)},"
+    rival = noun_phrase(older) if len(step.older) == 1 else f"the best {kind} before it, {noun_phrase(older)},"
     novelty, limitation = step.novelty.format_map(words), step.limitation.format_map(words)
     reasons = "; ".join(explain(newer, older) or ([limitation] if limitation else []))
     if difference.p is None:  # numbers and the idea, no winner
         new = f" What was new: {novelty}." if novelty else ""
         behind = f" If it is behind by more than chance: {reasons}." if gap < 0 and reasons else ""
-        return f"{capitalized(newer)} and {rival.rstrip(',')}: {values}.{new}{behind}"
+        return f"{sentence_start(newer)} and {rival.rstrip(',')}: {values}.{new}{behind}"
     against = f"({values}, {format_p(difference.p)})"
     if not difference.supported:
-        return f"{capitalized(newer)} cannot be told from {rival.rstrip(',')} {against}: the difference may be chance."
+        return (
+            f"{sentence_start(newer)} does not differ significantly from {rival.rstrip(',')} {against}: the difference "
+            "may be chance."
+        )
     if gap > 0:
         why = f": {novelty}" if novelty else ""
-        return f"{capitalized(newer)} beats {rival} by {format_difference(gap, newer, main)} {against}{why}."
+        return f"{sentence_start(newer)} beats {rival} by {format_difference(gap, newer, main)} {against}{why}."
     behind = f"{format_difference(-gap, newer, main)} behind {against}"
     likely = f" Likely: {reasons}." if reasons else ""
-    return f"{capitalized(newer)} does not beat {rival} here; it is {behind}.{likely}"
+    return f"{sentence_start(newer)} does not beat {rival} here; it is {behind}.{likely}"
 
 
 def explain(newer: RunData, older: RunData) -> list[str]:
@@ -366,7 +373,9 @@ def explain(newer: RunData, older: RunData) -> list[str]:
         speeds = ""
         if own_speed and other_speed and not older.gradient_free and other_speed / own_speed > SLOWER:
             speeds = f", at {format_amount(own_speed)} against {format_amount(other_speed)} per second"
-        reasons.append(f"it read {format_amount(own)} {newer.unit}, {the(older)} {format_amount(other)}{speeds}")
+        reasons.append(
+            f"it read {format_amount(own)} {newer.unit}, {noun_phrase(older)} {format_amount(other)}{speeds}"
+        )
     return reasons
 
 
@@ -377,13 +386,13 @@ def counting_lesson(best: Mapping[str, RunData]) -> str:
     if counted is None or not trained:
         return ""
     took = format_duration(counted.results.seconds)
-    loss, start = score(counted), f"{capitalized(counted)} was counted in {took}, without gradients"
+    loss, start = score(counted), f"{sentence_start(counted)} was counted in {took}, without gradients"
     passed = [(point.seconds, run) for run in trained for point in run.evaluations("loss") if point.value < loss]
     below = format_metric("loss", loss)
     if not passed:
         return f"{start}; no network got below its {below} in the time it had."
     moment, first = min(passed, key=lambda pair: pair[0])
-    return f"{start}; the first network below its {below} was {the(first)}, after {format_duration(moment)}."
+    return f"{start}; the first network below its {below} was {noun_phrase(first)}, after {format_duration(moment)}."
 
 
 def storage_lesson(best: Mapping[str, RunData]) -> str:
@@ -398,8 +407,8 @@ def storage_lesson(best: Mapping[str, RunData]) -> str:
         stored.append(f", {format_amount(file.stat().st_size, 'B')} on disk," if file.is_file() else "")
     entries, weights = (format_amount(run.results.parameters) for run in (counted, trained[0]))
     return (
-        f"{capitalized(counted)} has {entries} entries{stored[0]} and each is about one sequence of tokens only; "
-        f"{the(trained[0])} has {weights} parameters{stored[1]} and every one serves many contexts."
+        f"{sentence_start(counted)} has {entries} entries{stored[0]} and each is about one sequence of tokens only; "
+        f"{noun_phrase(trained[0])} has {weights} parameters{stored[1]} and every one serves many contexts."
     )
 
 
@@ -424,6 +433,6 @@ def length_lesson(best: Mapping[str, RunData]) -> str:
     single = bool(worst.info.attention_novelty)
     why = ": one state has to hold the whole source, while attention keeps all of it in view" if single else ""
     return (
-        f"On the longest sources ({where}) {the(worst)} keeps {100 * least:.0f} % of its best {metric}, {the(top)} "
-        f"{100 * most:.0f} %{why}."
+        f"On the longest sources ({where}) {noun_phrase(worst)} keeps {100 * least:.0f} % of its best {metric}, "
+        f"{noun_phrase(top)} {100 * most:.0f} %{why}."
     )

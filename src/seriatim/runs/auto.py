@@ -318,7 +318,7 @@ class Search:
 
 
 def describe_ties(best: str, runs: Sequence[Run]) -> str:
-    """Returns which models the best cannot be told from, by the tests of a comparison; "" if it is told from all."""
+    """Returns which models do not differ significantly from the best; "" if all others differ."""
     others = {str(row["label"]): row["p"] for row in report.comparison_rows(runs) if row["label"] != best}
     tied = [f"{name} ({format_p(p)})" for name, p in others.items() if p is not None and p >= ALPHA]
     if tied:

@@ -9,7 +9,7 @@ from ...core.metrics import describe_metric, format_metric, metric_label
 from ...core.text import format_amount, format_duration
 from ...report.charts import Bars, Heatmap, Table, View, row
 from ...report.comparison import comparison_terms, result_table, sample_section, split_settings
-from ...report.findings import capitalized, enumerated, the
+from ...report.findings import enumerated, noun_phrase, sentence_start
 from ...report.pages import Figure, Page, Section, glossary, made_by
 from ...report.run_charts import training_curves
 from ...report.run_data import RunData, ranked
@@ -100,12 +100,14 @@ def memory_section(heading: str, text: str, runs: Sequence[RunData]) -> Section:
     failures = [
         LIMITS[run.model].format(window=run.setting("model", "window"))
         if run.model in LIMITS
-        else f"{the(run)} had not found it after {run.results.step or 0:,} steps"
+        else f"{noun_phrase(run)} had not found it after {run.results.step or 0:,} steps"
         for run in runs
         if run not in winners
     ]
     outcome = (
-        f"Solved, with an R² of {SOLVED} or more, by {enumerated([the(run) for run in winners])}." if winners else ""
+        f"Solved, with an R² of {SOLVED} or more, by {enumerated([noun_phrase(run) for run in winners])}."
+        if winners
+        else ""
     )
     reasons = (
         f"Not by the others: {'; '.join(failures)}."
@@ -134,5 +136,5 @@ def translation_section(heading: str, text: str, run: RunData) -> Section:
     tables = [view for view in views if isinstance(view, Table)][-1:]  # of median quality; the worst stand before them
     size = f"{format_amount(run.results.parameters)} parameters"
     time = f"{format_duration(run.results.seconds)} of training"
-    terms = f"{capitalized(run)}, {size}, {time}. On the {split} split: {values}."
+    terms = f"{sentence_start(run)}, {size}, {time}. On the {split} split: {values}."
     return Section(heading, [terms], views=[*alignments, *tables], paragraphs=[text])
