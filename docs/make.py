@@ -30,10 +30,11 @@ from seriatim.core import registry
 from seriatim.core.limits import LIMITS
 from seriatim.data.catalogue import entries
 from seriatim.data.schema import Field
-from seriatim.decode.sampling import BeamSettings, GenerationSettings
+from seriatim.data.settings import DataSettings
+from seriatim.decode.settings import BeamSettings, GenerationSettings
 from seriatim.inspect import VIEWS
 from seriatim.runs.run import Run
-from seriatim.tasks.base import DataSettings, Task
+from seriatim.tasks.base import Task
 from seriatim.training.config import DistillSettings, TrainSettings
 
 DOCS = Path(__file__).parent
@@ -121,11 +122,6 @@ def task_module(task: type[Task[Any]]) -> ModuleType:
     return sys.modules[task.__module__]
 
 
-def task_summary(name: str) -> str:
-    """Returns what a task does, in a line, as `seriatim list` shows it."""
-    return (sys.modules[f"seriatim.tasks.{name}"].__doc__ or "").partition("\n")[0].rstrip(".")
-
-
 def task_header(name: str) -> str:
     """What a task declares: its idea, commands, columns, models and metric."""
     task = tasks.load(name)
@@ -164,7 +160,7 @@ def capabilities(task: type[Task[Any]]) -> Iterator[tuple[str, str, str, str]]:
     for name, method in task.predictor_type.methods.items():
         if method.method.__module__ == EMBEDDING:
             continue
-        capability = method.describe(name, task.schema.inputs())
+        capability = method.resolve(task.schema.inputs())
         inputs = ", ".join(f.role if f.required else f"[{f.role}]" for f in capability.inputs.fields)
         yield name, capability.summary, inputs, ", ".join(f"`{column}`" for column in capability.outputs)
 
@@ -190,7 +186,7 @@ def task_table(prefix: str) -> str:
     rows = []
     for name in tasks.NAMES:
         task = tasks.load(name)
-        first = cell(task_summary(name))
+        first = cell(task.spec.summary)
         verbs = ", ".join(f"`{verb}`" for verb, *_ in capabilities(task))
         rows.append([f"[`{name}`]({prefix or 'tasks/'}{name}.md)", first, f"`{task.default_model}`", verbs])
     return table(["task", "what it does", "default model", "commands"], rows)
@@ -322,7 +318,7 @@ def settings_reference() -> str:
     ]
     for name in tasks.NAMES:
         task = tasks.load(name)
-        parts += [f"## Task `{name}`", f"{cell(task_summary(name))}: [page](../tasks/{name}.md)."]
+        parts += [f"## Task `{name}`", f"{cell(task.spec.summary)}: [page](../tasks/{name}.md)."]
         parts += [settings_table(task.settings_type, "task.")]
     parts += ["## Data", "The same for every task.", settings_table(DataSettings, "data.")]
     parts += ["## Training", settings_table(TrainSettings, "train.")]
