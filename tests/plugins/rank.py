@@ -3,7 +3,7 @@
 p(a is preferred to b) = σ(s(a) − s(b)),        s = w · pool(h)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -24,8 +24,19 @@ class RankSettings(SequenceSettings):
     name: str = "rank"
 
 
+@dataclass(frozen=True, eq=False)
+class Pairs(Encoded):
+    """Texts, and the less preferred text of each pair; None at prediction."""
+
+    rejected: Sequences | None = None
+
+    def take(self, items):
+        rejected = None if self.rejected is None else self.rejected.take(items)
+        return replace(super().take(items), rejected=rejected)
+
+
 @dataclass(frozen=True)
-class RankProcessor(Processor[Encoded]):
+class RankProcessor(Processor[Pairs]):
     text: TextCodec
 
     @classmethod
@@ -33,19 +44,19 @@ class RankProcessor(Processor[Encoded]):
         return cls(TextCodec.fit(train, "text", config, pretrained, diagnostics))
 
     def encode(self, dataset, diagnostics):
-        """Returns the texts as inputs, and the less preferred text of each pair as its target."""
         rejected = self.text.encode(dataset, "rejected", diagnostics) if "rejected" in dataset else None
-        return Encoded(self.text.encode(dataset, "text", diagnostics), rejected)
+        return Pairs(self.text.encode(dataset, "text", diagnostics), rejected)
 
 
 class RankPredictor(Predictor):
     @capability(outputs={"score": NUMBER})
-    def rank(self, dataset, options):
+    def rank(self, call):
         """Score each text; a higher score means preferred."""
-        return [{"score": float(scores[0])} for scores in self.scores(self.task.encode(dataset))]
+        items = self.task.encode(call.rows, call.diagnostics)
+        return [{"score": float(scores[0])} for scores in self.scores(items)]
 
 
-class RankTask(Task[Encoded]):
+class RankTask(Task):
     name = "rank"
     schema = Schema(
         (
@@ -63,12 +74,12 @@ class RankTask(Task[Encoded]):
         module, width = codec.input_module(model)
         return assemble(model, module, width, codec.longest, lambda backbone: VectorHead(backbone.width, 1, "mean"))
 
-    def collate(self, encoded, items):
-        """Returns the texts of the items, in training followed by their rejected texts: (B,T) or (2B,T)."""
-        sides = [encoded.inputs] if encoded.targets is None else [encoded.inputs, encoded.targets]
-        texts = Sequences.of([side[int(item)] for side in sides for item in items])
+    def collate(self, items, chosen):
+        """Returns the texts of the chosen items, in training followed by their rejected texts: (B,T) or (2B,T)."""
+        sides = [items.inputs] if items.rejected is None else [items.inputs, items.rejected]
+        texts = Sequences.of([side[int(item)] for side in sides for item in chosen])
         inputs, mask = texts.padded(np.arange(len(texts)))
-        return Batch(torch.from_numpy(inputs), None, len(items), padding_mask(mask))
+        return Batch(torch.from_numpy(inputs), None, len(chosen), padding_mask(mask))
 
     def forward(self, network, batch, state=None):
         scores, _ = network(batch.inputs, batch.mask)
@@ -78,5 +89,5 @@ class RankTask(Task[Encoded]):
         chosen, rejected = output.scores.unbind(dim=1)
         return F.softplus(rejected - chosen).sum()
 
-    def metrics(self, network, split, items, scores):
+    def measure(self, items, scores):
         return {"error": float(np.mean([rejected >= chosen for chosen, rejected in scores]))}

@@ -14,8 +14,10 @@ from seriatim import tasks
 from seriatim.core.errors import SeriatimError
 from seriatim.nn.network import weights
 from seriatim.runs.configure import configure
+from seriatim.tasks import reading
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.loop import Loop
+from seriatim.training.objective import TaskObjective
 from seriatim.training.optimizer import freeze, layer_depths
 
 DRAW = np.random.default_rng(0)
@@ -28,13 +30,15 @@ PAIRS = [(line, " ".join(reversed(line.split()))) for line, _ in REVIEWS]
 
 
 def prepare(task: str, model: str, sizes: dict[str, Any], train: dict[str, Any] | None = None) -> Any:
+    """Returns the configuration, the task and its splits."""
     config = configure(task, "data", model, {"model": sizes, "train": train or {}})
-    return config, tasks.load(task).prepare(config.task_config(), REVIEWS if task == "classify" else PAIRS)
+    data = REVIEWS if task == "classify" else PAIRS
+    return config, *reading.prepare(tasks.load(task), config.task_config(), data)
 
 
 def from_output(task: str, model: str, sizes: dict[str, Any]) -> dict[str, int]:
     """Returns the depth of each parameter, counted from the head."""
-    config, prepared = prepare(task, model, sizes)
+    config, prepared, _ = prepare(task, model, sizes)
     with torch.device("meta"):
         network = prepared.network(config.model)
     return {name.removeprefix("backbone."): depth.from_output for name, depth in layer_depths(network).items()}
@@ -81,8 +85,11 @@ def make_loop(folder: Path, model: str, stop: int | None = None, dropout: float 
     sizes = {"width": 8, "dropout": dropout} | ({"heads": 2} if model == "gpt" else {})
     sizes |= {"levels": 2} if model == "tcn" else {"layers": 2}
     values = {"steps": 6, "batch_size": 8, "schedule": {"name": "constant", "warmup": 0}, "evaluate_steps": 2}
-    config, task = prepare("classify", model, sizes, values | train)
-    loop = Loop(task, task.build(), config.train, 1e-2, config.seed, Checkpoints(folder / "checkpoints"))
+    config, task, splits = prepare("classify", model, sizes, values | train)
+    objective = TaskObjective.of(task, splits)
+    loop = Loop(
+        objective, task.build(splits.train), config.train, 1e-2, config.seed, Checkpoints(folder / "checkpoints")
+    )
     if stop is not None:
         loop.stop_signal = lambda: "SIGINT" if loop.progress.step >= stop else ""
     return loop

@@ -23,8 +23,9 @@ from seriatim.training.checkpoint import Checkpoints, StepTimes
 from seriatim.training.config import TrainSettings
 from seriatim.training.events import Evaluated, Event, Recorder, Started, Stepped, Stopped
 from seriatim.training.loop import Loop
+from seriatim.training.objective import TaskObjective
 from seriatim.training.optimizer import timed_lr_factor
-from task_helpers import prepare
+from task_helpers import prepare_splits
 
 Pace = Callable[[int], float]  # step → seconds; powers of two, so that sums are exact
 PACES: dict[str, Pace] = {
@@ -319,9 +320,9 @@ def test_interrupted_at_every_step(tmp_path: Path) -> None:
 
 def image_loop(folder: Path) -> Loop:
     pixels = np.random.default_rng(0).integers(0, 256, (24, 8, 8, 3), dtype=np.uint8)
-    task = prepare("classify", (pixels, np.arange(24) % 2), {"name": "resnet", "width": 4})
+    task, splits = prepare_splits("classify", (pixels, np.arange(24) % 2), {"name": "resnet", "width": 4})
     settings = TrainSettings(steps=3, minutes=1000, batch_size=8)
-    return Loop(task, task.build(), settings, 1e-2, 0, Checkpoints(folder))
+    return Loop(TaskObjective.of(task, splits), task.build(splits.train), settings, 1e-2, 0, Checkpoints(folder))
 
 
 @pytest.mark.parametrize("model", ["gpt", "lstm", "resnet"])

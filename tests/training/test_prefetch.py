@@ -15,7 +15,8 @@ from seriatim.nn.network import weights
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.config import TrainSettings
 from seriatim.training.loop import Loop, Prefetcher
-from task_helpers import prepare
+from seriatim.training.objective import TaskObjective
+from task_helpers import prepare_splits
 
 
 @pytest.fixture(name="images", scope="module")
@@ -27,10 +28,10 @@ def _images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_loop(images: Path, folder: Path, prefetch: bool) -> Loop:
-    task = prepare("classify", images, {"name": "resnet", "width": 4})
+    task, splits = prepare_splits("classify", images, {"name": "resnet", "width": 4})
     assert task.prefetch
     settings = TrainSettings(steps=6, batch_size=8, evaluate_steps=3)
-    loop = Loop(task, task.build(), settings, 1e-2, 0, Checkpoints(folder))
+    loop = Loop(TaskObjective.of(task, splits), task.build(splits.train), settings, 1e-2, 0, Checkpoints(folder))
     loop.prefetcher.enabled = prefetch
     return loop
 
