@@ -198,13 +198,13 @@ DNA = Path(__file__).parents[1] / "plugins" / "dna.py"
 @pytest.fixture(name="own_modality")
 def _own_modality() -> Iterator[None]:
     """Takes back what a plug-in registers: later tests read DNA as text."""
-    tables: list[dict[Any, Any]] = [KINDS, MODALITIES, CODECS, Stored.classes]
-    before, orders = [dict(table) for table in tables], [list(INPUT_KINDS), list(MOST_SPECIFIC_FIRST)]
     yield
-    for table, values in zip(tables, before, strict=True):
-        table.clear()
-        table.update(values)
-    INPUT_KINDS[:], MOST_SPECIFIC_FIRST[:] = orders
+    kind, codec = KINDS.pop("DNA"), Stored.classes.pop("DnaCodec")
+    del MODALITIES["dna"]
+    for registered in [key for key, value in CODECS.items() if value is codec]:
+        del CODECS[registered]
+    for order in (INPUT_KINDS, MOST_SPECIFIC_FIRST):
+        order.remove(kind)
     sys.modules.pop("plugin_dna", None)
 
 
