@@ -21,7 +21,7 @@ from .declare import (
 VIEWS = "seriatim.inspect.views"
 
 
-@view("attention", f"{VIEWS}.attention", texts=ANY_TEXTS)
+@view("attention", f"{VIEWS}.attention", texts=ANY_TEXTS, report=4)
 class Attention:
     """Attention weights of every head, or of one layer or head.
 
@@ -77,7 +77,7 @@ class AttentionSteps:
     position: Annotated[int, "The element that the table follows, counted from 0."] = 0
 
 
-@view("gates", f"{VIEWS}.gates", texts=ANY_TEXTS)
+@view("gates", f"{VIEWS}.gates", texts=ANY_TEXTS, report=5)
 class Gates:
     """Gates of an LSTM or GRU over a text, averaged over units or of one unit.
 
@@ -109,7 +109,7 @@ class Activations:
     example: Example = None
 
 
-@view("gradients", f"{VIEWS}.gradients", texts=ANY_TEXTS, several=True)
+@view("gradients", f"{VIEWS}.gradients", texts=ANY_TEXTS, several=True, report=7)
 class Gradients:
     """How far back the gradient of the last loss reaches, before and after training.
 
@@ -146,7 +146,7 @@ class PathOptions:
     seed: Seed = 0
 
 
-@view("surprise", f"{VIEWS}.surprise", texts=TEXT_OR_OWN)
+@view("surprise", f"{VIEWS}.surprise", texts=TEXT_OR_OWN, report=1)
 class Surprise:
     """Surprise of each token, and what was expected instead.
 
@@ -168,7 +168,7 @@ class Lens:
     position: Annotated[int | None, "Only at this element, counted from 0, with its likeliest tokens."] = None
 
 
-@view("backoff", f"{VIEWS}.surprise", texts=TEXT_OR_OWN)
+@view("backoff", f"{VIEWS}.surprise", texts=TEXT_OR_OWN, report=2)
 class Backoff:
     """Which n-gram order predicted each token.
 
@@ -214,7 +214,7 @@ class Positions:
     """
 
 
-@view("transitions", f"{VIEWS}.transitions")
+@view("transitions", f"{VIEWS}.transitions", report=6)
 class Transitions:
     """Scores of transitions between tags, of a tagger with a conditional random field (task.crf).
 
@@ -222,7 +222,7 @@ class Transitions:
     """
 
 
-@view("saliency", f"{VIEWS}.saliency", texts=ANY_TEXTS)
+@view("saliency", f"{VIEWS}.saliency", texts=ANY_TEXTS, report=3)
 class Saliency:
     """Which tokens a prediction depends on: integrated gradients.
 

@@ -68,6 +68,7 @@ class ViewInfo:
         several: Whether it shows several models in one chart.
         module: The full name of the module that implements it.
         declaration: The class whose instances hold the options.
+        report: Its place in the report of a training, from 1; 0 if it is not shown there.
     """
 
     name: str
@@ -78,6 +79,7 @@ class ViewInfo:
     several: bool
     module: str
     declaration: type
+    report: int = 0
 
     @property
     def text(self) -> bool:
@@ -108,7 +110,9 @@ DECLARED: dict[str, ViewInfo] = {}
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
-def view(name: str, module: str, *, texts: TextCount = NO_TEXT, several: bool = False) -> Callable[[type[T]], type[T]]:
+def view(
+    name: str, module: str, *, texts: TextCount = NO_TEXT, several: bool = False, report: int = 0
+) -> Callable[[type[T]], type[T]]:
     """Declares a view by a class of its options, which becomes a frozen dataclass; see `ViewInfo`.
 
     The docstring of the class is the summary, then a blank line and the description. The type of each field is
@@ -124,7 +128,7 @@ def view(name: str, module: str, *, texts: TextCount = NO_TEXT, several: bool = 
             options[field.name] = OptionInfo(field.name, annotation, default, text)
         summary, _, description = (inspect.getdoc(cls) or "").partition("\n\n")
         summary, description = (" ".join(text.split()) for text in (summary, description))
-        DECLARED[name] = ViewInfo(name, summary, description, options, texts, several, module, declaration)
+        DECLARED[name] = ViewInfo(name, summary, description, options, texts, several, module, declaration, report)
         return declaration
 
     return declare

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from ...core.errors import SeriatimError
@@ -24,6 +24,8 @@ from ..subject import Subject
 Options = TypeVar("Options", covariant=True)
 Facts = TypeVar("Facts")
 Subjects = TypeVar("Subjects")
+MAX_TOKENS = 64  # of running text in a report
+MAX_ELEMENTS = 100  # of an example in a report: attention grows with their square
 Reasons = Mapping[str, Callable[[Subject], object]]  # why a subject lacks a view, as the end of a sentence → if it does
 
 
@@ -52,6 +54,28 @@ class Request(Generic[Options]):
 
 
 @dataclass(frozen=True)
+class Brief:
+    """The texts and options with which a view shows a trained model in its report."""
+
+    texts: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def own_text_brief(subject: Subject) -> Brief:
+    """Returns the beginning of running text, ended at a word; no text if rows are separate examples."""
+    if subject.stream is None:
+        return Brief()
+    limit = None if subject.gradient_free else subject.backbone.context_length
+    text = subject.own_text(MAX_TOKENS if limit is None else min(MAX_TOKENS, limit - 2))
+    return Brief((text.strip().rsplit(" ", 1)[0] or text,))
+
+
+def is_long(subject: Subject) -> bool:
+    """Returns whether the own example of a model is too long for a report."""
+    return subject.stream is None and len(subject.read().names) > MAX_ELEMENTS
+
+
+@dataclass(frozen=True)
 class InspectionView:
     """A view: its two functions, and what a subject needs for it; see `implement`."""
 
@@ -61,6 +85,7 @@ class InspectionView:
     reasons: Reasons
     network: bool
     trained: bool
+    brief: Callable[[Subject], Brief | None] = own_text_brief
 
     def missing(self, subject: Subject) -> str:
         """Returns why a subject does not have the view, as the end of a sentence; "" if it has it."""
@@ -81,6 +106,13 @@ class InspectionView:
         request = Request(texts, self.info.declaration(**options), notify or ignore)
         return Result(self.arrays(subjects, request), self.charts)
 
+    def show_briefly(self, subject: Subject) -> Result | None:
+        """Returns the result on the model's own data for its report; None if it has none, or if it would take long."""
+        brief = None if self.missing(subject) else self.brief(subject)
+        if brief is None:
+            return None
+        return self.show([subject] if self.info.several else subject, *brief.texts, **brief.options)
+
 
 REGISTRY: dict[str, InspectionView] = {}
 
@@ -93,6 +125,7 @@ def implement(
     *,
     network: bool = False,
     trained: bool = False,
+    brief: Callable[[Subject], Brief | None] = own_text_brief,
 ) -> None:
     """Registers the functions of a view.
 
@@ -103,9 +136,10 @@ def implement(
         reasons: Why a subject may lack the view; the first that applies is named.
         network: Whether it needs a network, not a gradient-free model.
         trained: Whether it needs a trained model.
+        brief: How the report of a training shows it; returns None if that would take long.
     """
     info = next(info for info in VIEWS.values() if info.declaration is declaration)
-    REGISTRY[info.name] = InspectionView(info, arrays, charts, reasons or {}, network, trained)
+    REGISTRY[info.name] = InspectionView(info, arrays, charts, reasons or {}, network, trained, brief)
 
 
 def load_view(name: str) -> InspectionView:

@@ -10,7 +10,7 @@ on later elements. An encoder–decoder has three parts: encoder and decoder att
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,13 @@ from ..catalog import AlignmentOptions, Attention, Entropy
 from ..result import Arrays, Drawing, NamedArray
 from ..subject import InspectedInput, Subject
 from ..trace import TraceName
-from . import Request, implement
+from . import Brief, Request, implement, is_long, own_text_brief
 
 PARTS = ("cross", "encoder", "decoder")  # of an encoder–decoder; the first that it has is the default
 MAX_CELLS = 120  # on a side of a heatmap
 MAX_PER_ROW = 16  # heads beside each other
 MAX_ROWS = 40  # of a table in a terminal
+MAX_HEADS = 24  # all shown in a report; of more, the heads of the last layer
 
 
 @dataclass(frozen=True)
@@ -170,12 +171,26 @@ def image_attention_charts(arrays: Arrays[object], image: np.ndarray) -> Drawing
     return Drawing([chart], [strongest_table(words, cells, weights, "row and column of a cell")])
 
 
+def attention_brief(subject: Subject) -> Brief | None:
+    """Returns the own text, and the last layer if there are many heads; None of long examples and of images.
+
+    The views of a task show the attention over an image beside its captions.
+    """
+    if is_long(subject) or (subject.predictor.task.modality == "image" and subject.encoder_decoder):
+        return None
+    last = max(TraceName.parse(location).index or 0 for location in subject.trace_names)
+    heads = (last + 1) * getattr(subject.settings, "heads", 1)
+    own = own_text_brief(subject)
+    return replace(own, options={"layer": last if heads > MAX_HEADS else None})
+
+
 implement(
     Attention,
     attention_arrays,
     attention_charts,
     {"has no attention between the elements of a sequence": lacks_attention},
     network=True,
+    brief=attention_brief,
 )
 
 

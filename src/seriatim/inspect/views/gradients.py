@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from ...core.device import derive, global_stream, numpy_stream
 from ...core.errors import SeriatimError
-from ...nn.network import as_float32, token_network
+from ...nn.network import as_float32, count_parameters, token_network
 from ...nn.recurrent import Cell as RecurrentCell
 from ...report.charts import Annotation, Lines, Series, Table, View, row
 from ..catalog import Gradients
@@ -32,7 +32,7 @@ from ..declare import Notify
 from ..result import Arrays, Drawing, NamedArray
 from ..subject import GradientHistory, Subject
 from ..trace import evaluation_mode
-from . import Request, implement
+from . import Brief, Request, implement
 
 SEQUENCES = 32
 FRESH_TOKENS = 64  # distinct tokens that fresh networks read
@@ -42,6 +42,7 @@ KEEP_GATES = ("forget", "update")  # the share of the state that is kept, in an 
 KEEP_BIAS = 3.0  # of a gate that keeps: σ(3) = 0.95
 SAME_RADIUS = "same radius"  # the array of the classical comparison
 SMALLEST = 1e-30  # near the smallest number of single precision
+MAX_PARAMETERS = 5_000_000  # above, gradients take too long for a report
 
 Inputs = list[
     tuple[Any, Tensor | None]
@@ -184,6 +185,7 @@ implement(
         "reads no sequence: it sees an image at once": lambda subject: not list(subject.backbone.parameters()),
     },
     network=True,
+    brief=lambda subject: None if count_parameters(subject.network) > MAX_PARAMETERS else Brief(),
 )
 
 

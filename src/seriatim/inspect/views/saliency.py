@@ -33,7 +33,7 @@ from ..declare import Notify
 from ..result import Arrays, Drawing, NamedArray
 from ..subject import InspectedInput, Subject
 from ..trace import evaluation_mode
-from . import Request, ignore, implement
+from . import Brief, Request, ignore, implement, is_long
 
 STEPS, MAX_STEPS = 16, 512  # points of the integral: the first number, and the largest
 MAX_ELEMENTS = 4_096  # in one forward and backward pass
@@ -256,6 +256,7 @@ implement(
     {"does not predict labels, values or answers for texts": lambda subject: subject.predictor.explainer() is None},
     network=True,
     trained=True,
+    brief=lambda subject: None if is_long(subject) else Brief(options={"example": 0}),
 )
 
 
