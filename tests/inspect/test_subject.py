@@ -229,6 +229,19 @@ def test_inspecting_changes_no_weight_and_no_output(make_subject: Any) -> None:
     assert not any(parameter.grad is not None for parameter in subject.network.parameters())
 
 
+@pytest.mark.parametrize("name", ["gpt", "words", "classify"])
+def test_spans_of_elements(name: str, make_subject: Any) -> None:
+    subject = make_subject(name)
+    reading = subject.read("a fine  film")
+    text, spans = subject.spans(reading)
+    assert spans.shape == (len(reading.names), 2)
+    inside = spans[spans[:, 1] > spans[:, 0]]
+    assert (inside[1:, 0] >= inside[:-1, 1]).all(), "in order, without overlap"
+    covered = "".join(text[start:end] for start, end in inside.tolist())
+    assert covered.replace(" ", "") == "afinefilm"
+    assert subject.spans(subject.read(example=0)) is None
+
+
 # Threads
 
 

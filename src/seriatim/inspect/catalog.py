@@ -178,13 +178,13 @@ class Backoff:
 
 @view("neighbors", f"{VIEWS}.embeddings", texts=TEXT_OR_OWN)
 class Neighbors:
-    """Tokens whose vectors are nearest to those of the text, by cosine.
+    """Tokens whose vectors are nearest to the tokens of the text, by cosine.
 
-    Of a translator the text is looked up among the tokens of the source, the target among those of the target.
+    Of a translator the text is looked up in the vocabulary of the source, the target in the vocabulary of the target.
     """
 
     top: Annotated[int, "The number of nearest tokens."] = 8
-    target: Annotated[str | None, "The text that is looked up among the tokens of the target."] = None
+    target: Annotated[str | None, "The text that is looked up in the vocabulary of the target."] = None
 
 
 @view("projection", f"{VIEWS}.embeddings", texts=TEXT_OR_OWN)
@@ -196,7 +196,7 @@ class Projection:
     """
 
     top: Annotated[int, "The number of tokens of the vocabulary, without a text."] = 200
-    target: Annotated[str | None, "The text that is looked up among the tokens of the target."] = None
+    target: Annotated[str | None, "The text that is looked up in the vocabulary of the target."] = None
 
 
 @view("context", f"{VIEWS}.embeddings", texts=ANY_TEXTS)
@@ -218,7 +218,7 @@ class Positions:
 class Transitions:
     """Scores of transitions between tags, of a tagger with a conditional random field (task.crf).
 
-    From the tag of a row to that of a column; the first row is the start of a sentence, the last column its end.
+    From the tag of a row to the tag of a column; the first row is the start of a sentence, the last column its end.
     """
 
 

@@ -71,7 +71,7 @@ class Arrays(Mapping[str, NamedArray], Generic[Facts]):
         title: What is shown, and of which model.
         named: The exact values by name.
         facts: What titles and captions of the charts need besides; None if the arrays come from `from_bytes`.
-        notes: What was left out or is to be known about them.
+        notes: What limits or qualifies the values, such as a truncated text.
     """
 
     title: str
@@ -183,7 +183,7 @@ class Result:
 
     @property
     def notes(self) -> Sequence[str]:
-        """What was left out or is to be known about the values."""
+        """What limits or qualifies the values, such as a truncated text."""
         return self.arrays.notes
 
     @cached_property

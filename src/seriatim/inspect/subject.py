@@ -76,13 +76,13 @@ class InspectedInput:
 
     Args:
         batch: One item; its inputs are inputs of the network, or vectors for the backbone of a fresh network.
-        sequences: Axis → the name of each element that is read; that of the encoder comes first.
+        sequences: Axis → the name of each element that is read; the sequence of the encoder comes first.
         predicted: The target of a decoder at each element.
-        encoded: The items that this one is from; None for a fresh network.
-        item: The number of the item.
-        texts: Those of the user, if there are any.
+        encoded: The encoded items, of which this is one; None for a fresh network.
+        item: The number of this item among them.
+        texts: The texts that were passed; none for an example of the data.
         prompt_length: The number of elements before the generated ones; None if nothing was generated.
-        notes: Where the sequence comes from, and what the vocabulary lacks.
+        notes: Where the sequence comes from, and how many elements are not in the vocabulary.
     """
 
     batch: Batch
@@ -119,11 +119,11 @@ class InspectedInput:
 
 
 class Subject:
-    """What is inspected: a trained model, or a fresh network of an architecture.
+    """A model that is inspected: a trained one, or a fresh network of an architecture.
 
     Args:
         label: Its name in charts and errors.
-        settings: Those of the model.
+        settings: The settings of the model.
         open_predictor: Returns the trained model; None for a fresh network.
         load_data: Returns the task, and the data that the model was trained on.
         load_history: Returns the gradients during training, None if they are not known.
@@ -352,19 +352,28 @@ class Subject:
         axis = next(iter(reading.sequences))
         return replace(reading, sequences={**reading.sequences, axis: names}, notes=(note,))
 
-    def written_elements(self, reading: InspectedInput) -> list[str]:
-        """Returns the elements of the first sequence as they are written in the text; else their names."""
+    def spans(self, reading: InspectedInput) -> tuple[str, np.ndarray] | None:
+        """Returns the text as the model reads it, and the start and end of each element in it (T,2).
+
+        White space between elements belongs to none; an element that is not in the text, such as [CLS], is empty. None
+        if there is not one text whose elements are the first sequence.
+        """
         if len(reading.texts) != 1:
-            return reading.names
+            return None
         try:
             reader = self.predictor.text_reader()
         except SeriatimError:
-            return reading.names
+            return None
         text = reader.prepare(reading.texts[0])
-        spans = reader.spans(text)[1].tolist()
-        if len(spans) != len(reading.names):
+        spans = reader.spans(text)[1]
+        return (text, spans) if len(spans) == len(reading.names) else None
+
+    def written_elements(self, reading: InspectedInput) -> list[str]:
+        """Returns the elements of the first sequence as they are written in the text; else their names."""
+        if (located := self.spans(reading)) is None:
             return reading.names
-        return [text[start:end] or name for (start, end), name in zip(spans, reading.names, strict=True)]
+        text, spans = located
+        return [text[start:end] or name for (start, end), name in zip(spans.tolist(), reading.names, strict=True)]
 
     def _read_example(self, number: int) -> InspectedInput:
         encoded = self.examples

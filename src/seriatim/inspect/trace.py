@@ -144,7 +144,7 @@ def evaluation_mode(network: object) -> Iterator[None]:
 
 
 def join_traces(traces: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Returns the traces of consecutive parts of a sequence, read with the state carried on, as that of the whole."""
+    """Returns the trace of a sequence from the traces of its consecutive parts, each read from the state before it."""
     parts: dict[str, list[Tensor]] = {}
     for trace in traces:
         for name, value in trace.items():

@@ -172,7 +172,7 @@ implement(
 
 
 def read_steps(subject: Subject, reading: InspectedInput, layer: int, part: str) -> tuple[HeadSteps, float]:
-    """Returns the steps of a layer, and how much its output differs from that of the module itself."""
+    """Returns the steps of a layer, and the largest difference of their output from the output of the module."""
     kind = "cross_attention" if part == "cross" else "attention"
     side = {"cross": "decoder"}.get(part, part)
     names = [TraceName.parse(name) for name in subject.trace_names]

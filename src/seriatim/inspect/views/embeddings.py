@@ -174,8 +174,8 @@ implement(Projection, projection_arrays, projection_charts, NO_VECTORS, network=
 
 
 def first_tokens(table: EmbeddingTable, count: int) -> list[int]:
-    """Returns whole words in the order of the vocabulary, which is mostly from frequent to rare; if there are hardly
-    any, all tokens but special ones."""
+    """Returns whole words in the order of the vocabulary, which is mostly from frequent to rare; if they are less than
+    a tenth of it, all tokens but special ones."""
     tokenizer = table.tokenizer
     known = [n for n in range(tokenizer.vocab_size) if not SPECIAL.fullmatch(tokenizer.token(n))]
     words = []

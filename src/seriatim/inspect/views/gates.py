@@ -71,7 +71,7 @@ class Layer:
 
     @property
     def saturated(self) -> np.ndarray:
-        """The units (T,D) of a plain RNN that pass hardly any gradient on."""
+        """Whether each unit (T,D) of a plain RNN is saturated, so that it passes on less than a tenth of a gradient."""
         hidden = self.parts["hidden"]
         return np.abs(hidden) > SATURATED if self.bounded else hidden <= 0
 

@@ -101,8 +101,8 @@ class GradientFacts:
 
 
 def gradient_arrays(subjects: list[Subject], request: Request[Gradients]) -> Arrays[GradientFacts]:
-    """Returns the norms by distance (N,T), NaN beyond the sequences, and their factors (N,); those of the classical
-    comparison; and the norm of the gradient at each step of a training."""
+    """Returns the norms by distance (N,T), NaN beyond the sequences, and their factors (N,); the norms of the
+    classical comparison; and the norm of the gradient at each step of a training."""
     length, radius = request.options.context_length, request.options.scale
     if length < 2:
         raise SeriatimError("inspect.length", f"{length} elements have no distance", "--context-length 2")
@@ -292,7 +292,7 @@ def mean_norms(network: Any, inputs: Inputs) -> np.ndarray:
 def gradient_norms(network: Any, inputs: Any, targets: Tensor | None = None) -> np.ndarray:
     """Returns ‖∂loss_T/∂x_t‖ of each sequence by distance, 0 first (n,T).
 
-    The loss is that of the next token; without targets, the last output in a random direction.
+    The loss is the cross-entropy of the next token; without targets, the last output times a random direction.
     """
     device = next(network.parameters()).device
     inputs = inputs.to(device) if isinstance(inputs, Tensor) else inputs

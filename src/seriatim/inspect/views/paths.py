@@ -287,6 +287,6 @@ def gradients_by_length(network: nn.Module, blocks: Sequence[Block], images: Ten
 
 
 def skip_only(block: nn.Module, arguments: tuple[Tensor], output: Tensor) -> Tensor:
-    """Replaces the output of a block by that of its skip; of a plain one by its input."""
+    """Replaces the output of a block by the output of its skip; of a block without skip, by its input."""
     assert isinstance(block, Block)
     return arguments[0] if block.project is None else block.project(arguments[0]).relu()

@@ -6,10 +6,10 @@ the input x the gradients of an output F are summed:
     a_t = Σ_d (x_td − b_td) ∫₀¹ ∂F(b + α (x − b)) / ∂x_td dα        Σ_t a_t = F(x) − F(b)
 
 The integral is computed at the points of Gauss and Legendre, doubled until the parts sum to the difference within 1 %.
-F is a number to which parts can be added: the log-odds of a label, log p / (1 − p); a predicted value; the log-odds of
-the tag of one word; or those of where an answer starts. The baseline has the mean of all token vectors at every token
-between the same [CLS] and [SEP]: networks are less undecided about unknown words or zero vectors than about these.
-Attributions of the tokens of a word are added.
+F is a number to which parts can be added: a predicted value, or the log-odds log p / (1 − p) of a label, of the tag of
+one word, or of the start of an answer. The baseline has the mean of all token vectors at every token between the same
+[CLS] and [SEP]: networks are less undecided about unknown words or zero vectors than about these. Attributions of the
+tokens of a word are added.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a conditional random field has learned about neighboring tags: the score of every transition.
 
-A score is added to that of a tag sequence, so that a difference of 1 makes it e times as likely. A transition that the
-scheme of the tags does not allow has no score.
+A score is added to the score of a tag sequence, so that a difference of 1 makes it e times as likely. A transition that
+the scheme of the tags does not allow has no score.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class TextParts:
 
 @dataclass(frozen=True)
 class BestUnit:
-    """The unit with the largest correlation with a signal, and what it has to exceed."""
+    """The unit with the largest correlation with a signal, and the correlations that it must exceed."""
 
     signal: str
     unit: int  # among all units
@@ -267,7 +267,7 @@ def split_text(subject: Subject, text: str) -> TextParts:
 
 
 def input_shape(reading: InspectedInput) -> tuple[int, ...]:
-    """Returns the shape of an input that can be batched with others; that of words with spellings is unique."""
+    """Returns the shape of an input, by which inputs are batched; words with spellings have a shape of their own."""
     return tuple(reading.inputs.shape) if isinstance(reading.inputs, Tensor) else (id(reading),)
 
 

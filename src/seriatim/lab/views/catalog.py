@@ -80,5 +80,5 @@ class Growth:
 class Complexity:
     """Operations of one layer over n, d and k, sequential operations and paths, beside the theory.
 
-    n, d and k are varied one at a time; the settings are otherwise those of the model.
+    n, d and k are varied one at a time; all other settings are the settings of the model.
     """

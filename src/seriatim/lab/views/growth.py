@@ -1,9 +1,9 @@
 """Time and memory over the length of a sequence, measured, beside the theory.
 
-The exponent of a cost is the slope of its logarithm over that of the length, by least squares over the longer half of
-the lengths, where linear and constant parts weigh least.
+The exponent of a cost is the slope of its logarithm over the logarithm of the length, by least squares over the longer
+half of the lengths, where linear and constant parts weigh least.
 
-Time is that of the CPU with one thread, which does not count other processes. Bytes are counted as tensors come and go,
+Time is processor time with one thread, which does not count other processes. Bytes are counted as tensors come and go,
 so they are exact and reproducible; what a kernel needs only while it runs is not counted, nor are weights and their
 gradients, which do not grow with a sequence.
 """
