@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..core.errors import Diagnostics, SeriatimError, did_you_mean
 from .kinds import (
@@ -148,6 +148,7 @@ class Schema:
     join_extra: bool = False
     absent: tuple[Field, ...] = ()
     headerless: bool = False
+    gathered: ClassVar[bool] = False  # whether rows become others of other kinds, such as series; see `SeriesSchema`
 
     def __getitem__(self, role: str) -> Field:
         return next(field for field in self.all_fields if field.role == role)

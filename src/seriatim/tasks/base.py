@@ -46,7 +46,7 @@ from .batching import (
 )
 from .predictor import Predictor
 from .processor import Processor, Values
-from .reading import Layout, read_rows, without_empty
+from .reading import Layout, check_stored_source, read_rows, without_empty
 from .spec import S, TaskConfig, TaskSpec
 from .values import E, Encoded, Evaluation, Labeled, Metrics, Output, R, Split, Splits
 
@@ -132,6 +132,10 @@ class Task(ABC, Generic[S, P, E, R]):
         """Returns the task with other settings of the model, such as a width that a budget decided."""
         return replace(self, config=self.config.model_copy(update={"model": model}))
 
+    def with_processor(self, processor: P) -> Self:
+        """Returns the task with another processor, such as one with calibrated intervals."""
+        return replace(self, processor=processor)
+
     # Configuration
 
     @classmethod
@@ -177,7 +181,13 @@ class Task(ABC, Generic[S, P, E, R]):
 
     @classmethod
     def clean(
-        cls, rows: Dataset, source: Source, config: TaskConfig[S], diagnostics: Diagnostics, predicting: bool
+        cls,
+        rows: Dataset,
+        source: Source,
+        config: TaskConfig[S],
+        diagnostics: Diagnostics,
+        predicting: bool,
+        train: Dataset | None = None,
     ) -> Dataset:
         """Returns rows without those that are not used, with a note; at prediction each row has an answer.
 
@@ -187,6 +197,7 @@ class Task(ABC, Generic[S, P, E, R]):
             config: The settings.
             diagnostics: Receives notes and problems.
             predicting: Whether they are the inputs of a prediction, not data with targets.
+            train: The training rows, if these are of a validation or test file.
         """
         return rows if predicting else without_empty(rows, cls.schema, diagnostics)
 
@@ -224,11 +235,9 @@ class Task(ABC, Generic[S, P, E, R]):
 
     def read_own_data(self, diagnostics: Diagnostics, data_dir: str | None = None) -> Dataset:
         """Returns the data the run was trained on, for capabilities with `own_data` that are called without inputs."""
-        source = self.config.data.source
-        if source.startswith("<"):
-            raise SeriatimError("data.memory", f"the run was trained on data in memory ({source})", "pass the data")
+        check_stored_source(self.config)
         with remembered_folder(self.layout.data_dir, data_dir) as folder:
-            return self.read(open_source(source, folder), diagnostics)
+            return self.read(open_source(self.config.data.source, folder), diagnostics)
 
     def encode(self, rows: Dataset, diagnostics: Diagnostics) -> E:
         """Returns the items of a data set; problems are raised."""
@@ -248,6 +257,13 @@ class Task(ABC, Generic[S, P, E, R]):
         the run is one split without the others.
         """
         return splits
+
+    def select(self, splits: Splits[E], diagnostics: Diagnostics) -> tuple[Self, Splits[E]]:
+        """Returns the task with what the validation split decides of a processor that was just fitted, and the splits.
+
+        Such as the simple forecast that the network is to improve.
+        """
+        return self, splits
 
     # Network
 

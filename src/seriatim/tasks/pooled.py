@@ -126,7 +126,13 @@ class PooledTask(Task[S, P, L, Q], Generic[S, P, L, Q]):
 
     @classmethod
     def clean(
-        cls, rows: Dataset, source: Source, config: TaskConfig[S], diagnostics: Diagnostics, predicting: bool
+        cls,
+        rows: Dataset,
+        source: Source,
+        config: TaskConfig[S],
+        diagnostics: Diagnostics,
+        predicting: bool,
+        train: Dataset | None = None,
     ) -> Dataset:
         """Returns the rows without those whose input is empty, or cannot be read and should be skipped."""
         if predicting:

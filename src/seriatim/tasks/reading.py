@@ -89,11 +89,11 @@ def prepare(
     if "test" in named and specs["test"] is None and _lacks_targets(task_type, config, named["test"], rows):
         diagnostics.note(f"{named['test'].name}: has no targets, and is left out")
         del named["test"]
-    like = Layout(rows.column_names, {role: rows.kind(role) for role in rows.columns})
+    like = layout_of(task_type, rows)
     named_columns = config.data.columns
     predefined = {
         name: task_type.held_out(
-            read_rows(task_type, config, part, diagnostics, like, columns=named_columns), diagnostics
+            read_rows(task_type, config, part, diagnostics, like, columns=named_columns, train=rows), diagnostics
         )
         for name, part in named.items()
     }
@@ -102,6 +102,7 @@ def prepare(
     diagnostics.raise_problems()
     policy, fractions = task_type.choose_split(config, rows)
     datasets = split(rows, policy, fractions, diagnostics, predefined, task_type.schema)
+    fitted = processor is None
     if processor is None:
         processor = task_type.processor_type.fit(datasets["train"], config, pretrained or {}, diagnostics)
     folder = data_folder([settings.source if data is None else data, *specs.values()], data_dir)
@@ -113,7 +114,8 @@ def prepare(
         if len(part)
     }
     diagnostics.raise_problems()
-    return task, task.link(Splits(parts), diagnostics)
+    splits = task.link(Splits(parts), diagnostics)
+    return task.select(splits, diagnostics) if fitted else (task, splits)
 
 
 def read_split(
@@ -178,6 +180,7 @@ def read_rows(
     layout: Layout | None = None,
     schema: Schema | None = None,
     columns: Mapping[str, str] | None = None,
+    train: Dataset | None = None,
 ) -> Dataset:
     """Returns the rows of a source, cleaned.
 
@@ -189,15 +192,31 @@ def read_rows(
         layout: Of the training rows, if these are others.
         schema: The fields to read at prediction; by default all of the task, targets included.
         columns: Role → column names; by default those of the settings for the training data.
+        train: The training rows, if these are of a validation or test file.
     """
     predicting = schema is not None
     fields = task_type.schema_for(task_type.schema if schema is None else schema, config, layout is None)
     named = config.data.columns if columns is None and layout is None else columns
+    if layout is not None and fields.gathered:
+        named = {role: "" for role in fields.roles if role not in layout.columns} | dict(named or {})
     options = config.data.read_options()
     trained = (None, None) if layout is None else (layout.columns, layout.kinds)
     rows = read_dataset(source, fields, named, options, diagnostics, trained[0], trained[1], predicting)
     diagnostics.raise_problems()
-    return task_type.clean(rows, source, config, diagnostics, predicting)
+    return task_type.clean(rows, source, config, diagnostics, predicting, train)
+
+
+def layout_of(task_type: type[AnyTask], train: Dataset) -> Layout:
+    """Returns the layout of training rows, by which the other files of the run are read."""
+    kinds = {} if task_type.schema.gathered else {role: train.kind(role) for role in train.columns}
+    return Layout(train.column_names, kinds)
+
+
+def check_stored_source(config: TaskConfig[Any]) -> None:
+    """Raises SeriatimError if a run was trained on data in memory, which cannot be read again."""
+    if config.data.source.startswith("<"):
+        cause = f"the run was trained on data in memory ({config.data.source})"
+        raise SeriatimError("data.memory", cause, "pass the data")
 
 
 def _lacks_targets(task_type: type[AnyTask], config: TaskConfig[Any], source: Source, like: Dataset) -> bool:

@@ -10,7 +10,7 @@ import datetime
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from ...core.errors import Diagnostics, SeriatimError, did_you_mean
 from ..kinds import KINDS, LABEL, Cell, CellError, Kind, is_blank, parse_numbers
@@ -125,7 +125,12 @@ KINDS |= {TIME.name: TIME, HISTORY.name: HISTORY}
 
 
 class SeriesSchema(Schema):
-    """Resolves the columns of a table: the time by its dates or name, the series by words; the others are numbers."""
+    """Resolves the columns of a table: the time by its dates or name, the series by words; the others are numbers.
+
+    Further data has exactly the roles of the training data: its other columns are not read.
+    """
+
+    gathered: ClassVar[bool] = True
 
     def resolve(self, header: Header, overrides: Mapping[str, str], diagnostics: Diagnostics) -> Roles:
         roles = [field.role for field in self.fields]

@@ -133,6 +133,7 @@ class CaptionTask(EncoderDecoderTask[CaptionSettings, CaptionProcessor, EncodedC
         config: TaskConfig[CaptionSettings],
         diagnostics: Diagnostics,
         predicting: bool,
+        train: Dataset | None = None,
     ) -> Dataset:
         settings = config.task
         missing_files: MissingFiles = "keep" if predicting else settings.images.broken

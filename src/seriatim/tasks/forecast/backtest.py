@@ -11,14 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ...core.text import evenly_spaced
 from ...report.charts import Band, ForecastPlot, Lines, Scatter, Series, Table, View, row
-from ..old import Metrics
+from ..values import Metrics
 from .encoded import Origins, SeriesEncoded
+
+if TYPE_CHECKING:
+    from .processor import ForecastProcessor
 
 MAX_PLOTS = 6  # series or variables with a plot
 MAX_ROWS = 20  # of a table
@@ -35,7 +38,8 @@ class Forecasts:
 
     quantiles: np.ndarray  # (n,horizon,N,Q), or one forecast
     levels: tuple[float, ...] = ()  # the quantiles; () for a single forecast
-    intervals: np.ndarray | None = None  # (n,horizon,N,I,2), those of the processor
+    intervals: np.ndarray | None = None  # (n,horizon,N,I,2)
+    percents: tuple[int, ...] = ()  # of the intervals
 
     @property
     def values(self) -> np.ndarray:
@@ -56,7 +60,9 @@ class SeriesError(NamedTuple):
         return self.mean / self.scale
 
 
-def forecast_metrics(encoded: SeriesEncoded, origins: Origins, forecasts: Forecasts) -> Metrics:
+def forecast_metrics(
+    processor: ForecastProcessor, encoded: SeriesEncoded, origins: Origins, forecasts: Forecasts
+) -> Metrics:
     """Returns the metrics over all known values; MASE and MSIS are averaged over series and targets."""
     references, values = encoded.references(origins), forecasts.values
     known = ~np.isnan(references)
@@ -67,8 +73,8 @@ def forecast_metrics(encoded: SeriesEncoded, origins: Origins, forecasts: Foreca
     actual = references[known]
     if len(actual) > 1 and actual.var() > 0:
         metrics["r2"] = 1 - mse / float(actual.var())
-    metrics |= mean_ratio("mase", series_errors(encoded, origins, np.abs(references - values)))
-    if encoded.processor.logs or (known.any() and float(actual.min()) > 0):
+    metrics |= mean_ratio("mase", series_errors(processor, encoded, origins, np.abs(references - values)))
+    if processor.logs or (known.any() and float(actual.min()) > 0):
         sizes = np.abs(np.where(known, references, 1.0)) + np.abs(values)
         metrics["smape"] = float((2 * np.abs(errors) / sizes).sum() / count)
     if forecasts.levels:
@@ -79,13 +85,13 @@ def forecast_metrics(encoded: SeriesEncoded, origins: Origins, forecasts: Foreca
         low, high = forecasts.quantiles[..., 0], forecasts.quantiles[..., -1]
         metrics["coverage"] = float((known & (references >= low) & (references <= high)).sum() / count)
     if forecasts.intervals is not None:
-        for number, interval in enumerate(encoded.processor.intervals):
+        for number, percent in enumerate(forecasts.percents):
             lower, upper = np.moveaxis(forecasts.intervals[..., number, :], -1, 0)
             inside = known & (references >= lower) & (references <= upper)
-            metrics[f"coverage_{interval.percent}"] = float(inside.sum() / count)
+            metrics[f"coverage_{percent}"] = float(inside.sum() / count)
         misses = np.maximum(lower - references, 0.0) + np.maximum(references - upper, 0.0)
-        scores = upper - lower + 200 / (100 - interval.percent) * misses
-        metrics |= mean_ratio(f"msis_{interval.percent}", series_errors(encoded, origins, scores))
+        scores = upper - lower + 200 / (100 - percent) * misses
+        metrics |= mean_ratio(f"msis_{percent}", series_errors(processor, encoded, origins, scores))
     return metrics
 
 
@@ -100,14 +106,16 @@ def median_index(levels: Sequence[float]) -> int:
     return int(np.argmin([abs(level - 0.5) for level in levels])) if levels else 0
 
 
-def series_errors(encoded: SeriesEncoded, origins: Origins, errors: np.ndarray) -> list[SeriesError]:
+def series_errors(
+    processor: ForecastProcessor, encoded: SeriesEncoded, origins: Origins, errors: np.ndarray
+) -> list[SeriesError]:
     """Returns the mean of errors (n,horizon,N), NaN where unknown, of each target of each series that has any."""
     known = ~np.isnan(errors)
     sums, counts = np.where(known, errors, 0.0).sum(axis=1), known.sum(axis=1)  # (n,N)
     results = []
     for series, rows in origins.by_series():
         before = max(int(origins.positions[rows].min()), 1)
-        scales = encoded.processor.naive_mae(encoded.names[series], encoded.raw[series][:before])
+        scales = processor.naive_mae(encoded.names[series], encoded.raw[series][:before])
         for target in range(errors.shape[2]):
             if count := int(counts[rows, target].sum()):
                 scale = float(scales[target]) if scales[target] > 0 else np.nan
@@ -115,11 +123,13 @@ def series_errors(encoded: SeriesEncoded, origins: Origins, errors: np.ndarray) 
     return results
 
 
-def window_errors(encoded: SeriesEncoded, origins: Origins, forecasts: Forecasts) -> np.ndarray:
+def window_errors(
+    processor: ForecastProcessor, encoded: SeriesEncoded, origins: Origins, forecasts: Forecasts
+) -> np.ndarray:
     """Returns the mean absolute scaled error (n,) of each origin; NaN if nothing is known."""
     errors = np.abs(encoded.references(origins) - forecasts.values)
     scales = np.full((len(encoded.names), errors.shape[2]), np.nan)
-    for error in series_errors(encoded, origins, errors):
+    for error in series_errors(processor, encoded, origins, errors):
         scales[error.series, error.target] = error.scale
     ratios = errors / scales[origins.series][:, None]
     known = ~np.isnan(ratios)
@@ -138,7 +148,11 @@ def shares_below(references: np.ndarray, quantiles: np.ndarray) -> list[float]:
 
 
 def make_views(
-    encoded: SeriesEncoded, origins: Origins, forecasts: Forecasts, simple: Mapping[str, np.ndarray]
+    processor: ForecastProcessor,
+    encoded: SeriesEncoded,
+    origins: Origins,
+    forecasts: Forecasts,
+    simple: Mapping[str, np.ndarray],
 ) -> list[View]:
     """Returns plots of forecasts, the error by step of the horizon and by series, and the calibration.
 
@@ -146,20 +160,20 @@ def make_views(
     """
     references, levels = encoded.references(origins), forecasts.levels
     baseline = "seasonal naive" if "seasonal naive" in simple else "naive"
-    pairs = [(s, n) for s in np.unique(origins.series).tolist() for n in range(len(encoded.processor.targets))]
+    pairs = [(s, n) for s in np.unique(origins.series).tolist() for n in range(len(processor.targets))]
     chosen = evenly_spaced(len(pairs), MAX_PLOTS)
     views: list[View] = []
     for series, target in (pairs[index] for index in chosen):
         item = int(np.flatnonzero(origins.series == series)[-1])
         compared = (baseline, simple[baseline])
-        views.append(plot_forecast(encoded, origins, item, target, forecasts, compared, actual=True))
+        views.append(plot_forecast(processor, encoded, origins, item, target, forecasts, compared, actual=True))
     views.append(plot_steps(references, {"model": forecasts.values, **simple}))
     if forecasts.intervals is not None:
-        views.append(plot_coverage(encoded, references, forecasts.intervals))
-    errors = series_errors(encoded, origins, np.abs(references - forecasts.values))
+        views.append(plot_coverage(references, forecasts.intervals, forecasts.percents))
+    errors = series_errors(processor, encoded, origins, np.abs(references - forecasts.values))
     if len(errors) > 1:
-        baseline_errors = series_errors(encoded, origins, np.abs(references - simple[baseline]))
-        views.append(tabulate_series(encoded, errors, baseline, baseline_errors))
+        baseline_errors = series_errors(processor, encoded, origins, np.abs(references - simple[baseline]))
+        views.append(tabulate_series(processor, encoded, errors, baseline, baseline_errors))
     if levels:
         shares = shares_below(references, forecasts.quantiles)
         note = f"the band from {levels[0]:g} to {levels[-1]:g} should hold {levels[-1] - levels[0]:.0%} of the values"
@@ -178,6 +192,7 @@ def make_views(
 
 
 def plot_forecast(
+    processor: ForecastProcessor,
     encoded: SeriesEncoded,
     origins: Origins,
     item: int,
@@ -190,7 +205,7 @@ def plot_forecast(
 
     A `baseline` is a name with its forecasts (n,horizon,N); `actual` tells whether what came is known.
     """
-    processor, series, position = encoded.processor, int(origins.series[item]), int(origins.positions[item])
+    series, position = int(origins.series[item]), int(origins.positions[item])
     shown = min(max(processor.context_length, 2 * processor.horizon), MAX_HISTORY)
     start, end = max(position - shown, 0), position + processor.horizon
     times = encoded.frequency.after(encoded.start_times[series], np.arange(start, end))
@@ -205,8 +220,8 @@ def plot_forecast(
     if forecasts.intervals is not None and not bands:
         ends = forecasts.intervals[item, :, target]  # (horizon,I,2)
         bands = [
-            Band(f"{interval.percent} % interval", row(ends[:, number, 0]), row(ends[:, number, 1]))
-            for number, interval in reversed(list(enumerate(processor.intervals)))
+            Band(f"{percent} % interval", row(ends[:, number, 0]), row(ends[:, number, 1]))
+            for number, percent in reversed(list(enumerate(forecasts.percents)))
         ]
     return ForecastPlot(
         title=" · ".join(part for part in (encoded.names[series], variable) if part),
@@ -222,7 +237,7 @@ def plot_forecast(
     )
 
 
-def plot_coverage(encoded: SeriesEncoded, references: np.ndarray, intervals: np.ndarray) -> Lines:
+def plot_coverage(references: np.ndarray, intervals: np.ndarray, percents: Sequence[int]) -> Lines:
     """Returns the share of values within each interval by the step of the horizon, beside its nominal share.
 
     The note has the standard error of a right interval: the values of a horizon, too high or low together, are one.
@@ -231,14 +246,14 @@ def plot_coverage(encoded: SeriesEncoded, references: np.ndarray, intervals: np.
     horizons = max(known.sum() / references.shape[1], 1.0)
     steps = row(np.arange(1, references.shape[1] + 1))
     lines, texts = [], []
-    for number, interval in enumerate(encoded.processor.intervals):
+    for number, percent in enumerate(percents):
         inside = known & (references >= intervals[..., number, 0]) & (references <= intervals[..., number, 1])
         with np.errstate(invalid="ignore"):
             shares = inside.sum(axis=(0, 2)) / known.sum(axis=(0, 2))
-        name = f"{interval.percent} % interval"
-        nominal = np.full(len(shares), interval.percent / 100)
+        name = f"{percent} % interval"
+        nominal = np.full(len(shares), percent / 100)
         lines += [Series(name, steps, row(shares)), Series(f"{name}, nominal", steps, row(nominal), dashed=True)]
-        error = np.sqrt(interval.percent * (100 - interval.percent) / horizons)
+        error = np.sqrt(percent * (100 - percent) / horizons)
         share = 100 * inside.sum() / max(int(known.sum()), 1)
         texts.append(f"{share:.1f} % are within the {name} (standard error {error:.1f} points)")
     note = f"share of the values; of all steps together {' and '.join(texts)}"
@@ -267,7 +282,11 @@ def step_errors(references: np.ndarray, forecasts: np.ndarray) -> list[float]:
 
 
 def tabulate_series(
-    encoded: SeriesEncoded, errors: list[SeriesError], baseline: str, baseline_errors: list[SeriesError]
+    processor: ForecastProcessor,
+    encoded: SeriesEncoded,
+    errors: list[SeriesError],
+    baseline: str,
+    baseline_errors: list[SeriesError],
 ) -> Table:
     """Returns a table of the series with the largest errors, relative to the naive forecast."""
     maes = {(error.series, error.target): error.mean for error in baseline_errors}
@@ -275,7 +294,7 @@ def tabulate_series(
     rows = tuple(
         (
             encoded.names[error.series],
-            encoded.processor.targets[error.target],
+            processor.targets[error.target],
             error.mean,
             maes[error.series, error.target],
             error.ratio if np.isfinite(error.ratio) else None,
@@ -286,11 +305,13 @@ def tabulate_series(
     return Table(title="Series with the largest errors", columns=columns, rows=rows)
 
 
-def describe_forecasts(encoded: SeriesEncoded, origins: Origins, forecasts: np.ndarray) -> str:
+def describe_forecasts(
+    processor: ForecastProcessor, encoded: SeriesEncoded, origins: Origins, forecasts: np.ndarray
+) -> str:
     """Returns a line per origin: the steps before it, the forecast (n,horizon,N) and what came."""
     references, lines = encoded.references(origins), []
     for item, (series, position) in enumerate(zip(origins.series.tolist(), origins.positions.tolist(), strict=True)):
-        title = " · ".join(part for part in (encoded.names[series], encoded.processor.targets[0]) if part)
+        title = " · ".join(part for part in (encoded.names[series], processor.targets[0]) if part)
         before = encoded.raw[series][max(position - SAMPLED_HISTORY, 0) : position, 0]
         parts = (before, forecasts[item, :SAMPLED_STEPS, 0], references[item, :SAMPLED_STEPS, 0])
         history, forecast, actual = (" ".join("?" if np.isnan(v) else f"{v:.4g}" for v in part) for part in parts)

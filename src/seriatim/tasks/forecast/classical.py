@@ -19,6 +19,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -110,7 +111,41 @@ class ClassicalForecast(ABC):
         """Returns the forecasts (n,horizon,N) from origins on."""
         states = self.filter(*encoded.target_matrix())
         columns = np.arange(self.parameters.shape[1]).reshape(len(encoded.sizes), -1)[origins.series]
-        return self.after(states, columns, origins.positions, encoded.processor.horizon)
+        return self.after(states, columns, origins.positions, encoded.horizon)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassicalAnchor:
+    """A statistical forecast as the anchor of some series, scaled.
+
+    Args:
+        model: The forecast.
+        values: The targets (T,S·N) of these series; see `SeriesEncoded.target_matrix`.
+        sizes: The number of steps (S·N,) of each.
+    """
+
+    model: ClassicalForecast
+    values: np.ndarray
+    sizes: np.ndarray
+
+    @cached_property
+    def states(self) -> States:
+        """The states after each step: series are filtered when the first forecast of them is made."""
+        return self.model.filter(self.values, self.sizes)
+
+    def after(self, encoded: SeriesEncoded, series: np.ndarray, rows: np.ndarray, steps: int) -> np.ndarray:
+        """Returns the forecasts (B,T,steps,N) of the next steps after `rows` (B,T) of `series` (B,)."""
+        targets = encoded.values.shape[1]
+        positions = rows - encoded.starts[series][:, None] + 1
+        columns = np.repeat(series[:, None] * targets + np.arange(targets), rows.shape[1], axis=0)  # (B·T,N)
+        values = self.model.after(self.states, columns, positions.reshape(-1), steps)
+        values = values.reshape(*rows.shape, steps, targets)
+        scalers = [encoded.scalers[number] for number in series.tolist()]
+        scaled = [
+            scaler.apply(np.maximum(value, SMALLEST) if scaler.logs else value)
+            for scaler, value in zip(scalers, values, strict=True)
+        ]
+        return np.stack(scaled).astype(np.float32)
 
 
 class ExponentialSmoothing(ClassicalForecast):

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
@@ -19,10 +18,11 @@ from ...data.sequences import Sequences
 from ...data.series.calendar import Frequency, cycle_features
 from ...data.series.scaling import Scaler
 from ...data.series.table import start_time
-from ..processor import Encoded
-from .classical import CLASSICAL, SMALLEST, ClassicalForecast, States
+from ..values import Encoded
+from .simple import MEAN
 
 if TYPE_CHECKING:
+    from .baselines import Baselines
     from .processor import ForecastProcessor
 
 
@@ -53,14 +53,36 @@ class Origins:
         return zip(series.tolist(), np.split(order, first[1:]), strict=False)  # without origins, one empty part
 
 
-@dataclass(frozen=True, kw_only=True)
+class Anchor(Protocol):
+    """What outputs of the network are added to: a forecast without a network."""
+
+    def after(self, encoded: SeriesEncoded, series: np.ndarray, rows: np.ndarray, steps: int) -> np.ndarray:
+        """Returns scaled forecasts (B,T,steps,N) of the next steps after `rows` (B,T) of `series` (B,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """The splits on whose errors intervals are calibrated.
+
+    Args:
+        validation: The validation split.
+        test: The test split; None if series are divided, since it is not known which of its values came first.
+    """
+
+    validation: SeriesEncoded
+    test: SeriesEncoded | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SeriesEncoded(Encoded):
     """Series in concatenated arrays (rows,…). `inputs` are targets, past, future, flags and calendar (rows,F).
 
     Items are forecast origins: of every window in training, of a backtest in later splits.
     """
 
-    processor: ForecastProcessor
+    inputs: Sequences
+    context_length: int
+    horizon: int
     names: list[str]
     frequency: Frequency
     start_times: list[object]
@@ -74,16 +96,29 @@ class SeriesEncoded(Encoded):
     scalers: list[Scaler]
     scaling_steps: int | None  # that what new series need is fitted on; None for all
     items: Origins
+    anchor: Anchor = MEAN
+    sampled: Origins | None = None  # the origins of a sample that is evaluated during training; None: all of a backtest
+    held_out: HeldOut | None = None  # the later splits of the run; None for other data
+    baselines: Baselines | None = None  # fitted on the training split; None for other data
 
     @property
     def lengths(self) -> np.ndarray:
-        return np.minimum(self.items.positions, self.processor.context_length)
+        return np.minimum(self.items.positions, self.context_length)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def row_numbers(self, items: np.ndarray) -> np.ndarray:
+        return self.items.series[items]
+
+    def take(self, items: np.ndarray) -> Self:
+        return replace(self, items=self.items.take(items))
 
     def window(self, series: np.ndarray, rows: np.ndarray, steps: int) -> np.ndarray:
         """Returns the inputs (B,T,F+K·steps) at `rows` (B,T) of `series` (B,), with the next future values."""
         if not self.known.shape[1]:
             return np.asarray(self.inputs.values[rows])
-        limits = (self.starts + self.sizes + self.processor.horizon)[series]
+        limits = (self.starts + self.sizes + self.horizon)[series]
         following = self.known[next_rows(rows, limits, steps)]  # (B,T,steps,K)
         return np.concatenate([self.inputs.values[rows], following.reshape(*rows.shape, -1)], axis=-1)
 
@@ -93,7 +128,7 @@ class SeriesEncoded(Encoded):
         Returns:
             Inputs (B,T,F), zero where padded; a mask (B,T), None if nothing is padded; and their rows (B,T).
         """
-        lengths = np.minimum(origins.positions, self.processor.context_length)
+        lengths = np.minimum(origins.positions, self.context_length)
         first = self.starts[origins.series] + origins.positions - lengths
         steps_back = np.arange(int(lengths.max()))
         mask = steps_back < lengths[:, None]
@@ -115,21 +150,7 @@ class SeriesEncoded(Encoded):
 
     def anchors(self, series: np.ndarray, rows: np.ndarray, steps: int) -> np.ndarray:
         """Returns what outputs for the next `steps` steps after `rows` (B,T) are added to, (B,T,steps,N)."""
-        if self.processor.anchor not in CLASSICAL:
-            return self.processor.simple_forecast.after(self, series, rows, steps)
-        model, states = self._classical
-        targets = self.values.shape[1]
-        positions = rows - self.starts[series][:, None] + 1
-        columns = np.repeat(series[:, None] * targets + np.arange(targets), rows.shape[1], axis=0)  # (B·T,N)
-        values = model.after(states, columns, positions.reshape(-1), steps).reshape(*rows.shape, steps, targets)
-        values = np.maximum(values, SMALLEST) if self.processor.logs else values
-        scaled = [self.scalers[s].apply(v) for s, v in zip(series.tolist(), values, strict=True)]
-        return np.stack(scaled).astype(np.float32)
-
-    @cached_property
-    def _classical(self) -> tuple[ClassicalForecast, States]:
-        model = self.processor.classical_forecast(self)
-        return model, model.filter(*self.target_matrix())
+        return self.anchor.after(self, series, rows, steps)
 
     def target_matrix(self, steps: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Returns the targets (T,S·N) of all series, filled and aligned at their begin, and the steps (S·N,) of each.
@@ -147,7 +168,7 @@ class SeriesEncoded(Encoded):
 
     def backtest(self, stride: int | None) -> Origins:
         """Returns origins every `stride` steps of the split, so that each of its steps is forecast."""
-        horizon, length = self.processor.horizon, self.processor.context_length
+        horizon, length = self.horizon, self.context_length
         stride = horizon if stride is None else stride
         series, positions, counted = [], [], []
         for number, (history, size) in enumerate(zip(self.history.tolist(), self.sizes.tolist(), strict=True)):
@@ -170,7 +191,7 @@ class SeriesEncoded(Encoded):
 
     def every_origin(self) -> Origins:
         """Returns all origins that forecast a step of the split: each step is forecast at every step of the horizon."""
-        horizon, length = self.processor.horizon, self.processor.context_length
+        horizon, length = self.horizon, self.context_length
         first = np.where(self.history > 0, np.maximum(self.history - horizon + 1, 1), length)
         counts = np.maximum(self.sizes - first, 0)
         series = np.repeat(np.arange(len(counts)), counts)
@@ -182,7 +203,7 @@ class SeriesEncoded(Encoded):
 
     def references(self, origins: Origins) -> np.ndarray:
         """Returns the targets (n,horizon,N) in the units of the data; NaN if missing or not counted."""
-        steps, targets = np.arange(self.processor.horizon), self.values.shape[1]
+        steps, targets = np.arange(self.horizon), self.values.shape[1]
         pairs = zip(origins.series, origins.positions, strict=True)
         values = [self.raw[s][np.minimum(p + steps, len(self.raw[s]) - 1), :targets] for s, p in pairs]
         return np.where(origins.counted[:, :, None], np.stack(values), np.nan)
@@ -232,8 +253,9 @@ def encode_series(
     inputs, scaled_targets, observed, known = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     ends = np.cumsum(sizes + horizon)
     encoded = SeriesEncoded(
-        Sequences(inputs, ends),
-        processor=processor,
+        inputs=Sequences(inputs, ends),
+        context_length=processor.context_length,
+        horizon=horizon,
         names=list(dataset["series"]),
         frequency=frequency,
         start_times=[start_time(dataset, row) for row in range(len(dataset))],

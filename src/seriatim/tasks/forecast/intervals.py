@@ -21,13 +21,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from ...core.text import evenly_spaced
 from ..processor import Stored, check_numbers
 from .encoded import Origins, SeriesEncoded
+
+if TYPE_CHECKING:
+    from .processor import ForecastProcessor
 
 MIN_TAIL = 5  # errors outside each end of an interval from which on its ends are found one by one
 SMALLEST_SCALE = 1e-6  # in units of the scaled series
@@ -138,17 +141,21 @@ class KnownErrors(NamedTuple):
         return np.asarray(offsets[np.searchsorted(steps, elapsed, "right") - 1])
 
 
-def calibration_errors(encoded: SeriesEncoded, origins: Origins, forecasts: np.ndarray) -> np.ndarray:
+def calibration_errors(
+    processor: ForecastProcessor, encoded: SeriesEncoded, origins: Origins, forecasts: np.ndarray
+) -> np.ndarray:
     """Returns the errors (n·N,horizon) of scaled forecasts (n,horizon,N) in units of their scale; NaN if unknown."""
-    targets, known = encoded.targets_after(origins.series, encoded.last_rows(origins), encoded.processor.horizon)
+    targets, known = encoded.targets_after(origins.series, encoded.last_rows(origins), encoded.horizon)
     counted = known[:, 0] & origins.counted[:, :, None]
-    errors = np.where(counted, targets[:, 0] - forecasts, np.nan) / local_scale(encoded, origins)[:, None]
-    return np.moveaxis(errors, 1, 2).reshape(-1, encoded.processor.horizon)
+    errors = np.where(counted, targets[:, 0] - forecasts, np.nan) / local_scale(processor, encoded, origins)[:, None]
+    return np.moveaxis(errors, 1, 2).reshape(-1, encoded.horizon)
 
 
-def interval_score(encoded: SeriesEncoded, origins: Origins, errors: np.ndarray, percents: Sequence[int]) -> float:
+def interval_score(
+    processor: ForecastProcessor, encoded: SeriesEncoded, origins: Origins, errors: np.ndarray, percents: Sequence[int]
+) -> float:
     """Returns the mean score of the intervals that are calibrated on errors (n·N,horizon), summed over percentages."""
-    scale, total = local_scale(encoded, origins).reshape(-1, 1), 0.0
+    scale, total = local_scale(processor, encoded, origins).reshape(-1, 1), 0.0
     for interval in calibrate(errors, percents):
         lower, upper = np.array(interval.lower), np.array(interval.upper)
         outside = np.maximum(lower - errors, 0.0) + np.maximum(errors - upper, 0.0)
@@ -156,15 +163,21 @@ def interval_score(encoded: SeriesEncoded, origins: Origins, errors: np.ndarray,
     return total
 
 
-def choose_scale(encoded: SeriesEncoded, origins: Origins, forecasts: np.ndarray, percents: Sequence[int]) -> str:
+def choose_scale(
+    processor: ForecastProcessor,
+    encoded: SeriesEncoded,
+    origins: Origins,
+    forecasts: np.ndarray,
+    percents: Sequence[int],
+) -> str:
     """Returns the name of the scale whose intervals around scaled forecasts (n,horizon,N) have the best score."""
     scores = {}
     for name in SCALES:
-        candidate = replace(encoded, processor=replace(encoded.processor, interval_scale=name))
-        errors = calibration_errors(candidate, origins, forecasts)
+        candidate = replace(processor, interval_scale=name)
+        errors = calibration_errors(candidate, encoded, origins, forecasts)
         if np.isnan(errors).all():
-            return encoded.processor.interval_scale
-        scores[name] = interval_score(candidate, origins, errors, percents)
+            return processor.interval_scale
+        scores[name] = interval_score(candidate, encoded, origins, errors, percents)
     return min(scores, key=lambda name: scores[name])
 
 
@@ -174,21 +187,25 @@ def interval_offsets(intervals: Sequence[Interval]) -> np.ndarray:
 
 
 def apply_intervals(
-    encoded: SeriesEncoded, origins: Origins, forecasts: np.ndarray, offsets: np.ndarray | None = None
+    processor: ForecastProcessor,
+    encoded: SeriesEncoded,
+    origins: Origins,
+    forecasts: np.ndarray,
+    offsets: np.ndarray | None = None,
 ) -> np.ndarray:
     """Returns the ends of all intervals (n,horizon,N,I,2) around scaled forecasts (n,horizon,N), unscaled.
 
     Offsets (n,horizon,I,2) are in units of the scale; by default those of the intervals of the processor.
     """
-    offsets = interval_offsets(encoded.processor.intervals) if offsets is None else offsets
-    scale = local_scale(encoded, origins)[:, None, :, None, None]
+    offsets = interval_offsets(processor.intervals) if offsets is None else offsets
+    scale = local_scale(processor, encoded, origins)[:, None, :, None, None]
     ends = forecasts[..., None, None] + scale * offsets[..., None, :, :]
     return encoded.unscale(origins, ends.reshape(*forecasts.shape, -1)).reshape(ends.shape)
 
 
-def local_scale(encoded: SeriesEncoded, origins: Origins) -> np.ndarray:
+def local_scale(processor: ForecastProcessor, encoded: SeriesEncoded, origins: Origins) -> np.ndarray:
     """Returns the scale (n,N) of errors from origins on; see the module."""
-    processor, first, last = encoded.processor, encoded.starts[origins.series], encoded.last_rows(origins)[:, 0]
+    first, last = encoded.starts[origins.series], encoded.last_rows(origins)[:, 0]
     kind, scale = SCALES[processor.interval_scale], np.full((len(origins), encoded.values.shape[1]), np.nan)
     if kind.change == "none":
         return np.ones_like(scale)
@@ -210,7 +227,7 @@ def change_sums(encoded: SeriesEncoded, lags: Sequence[int]) -> tuple[np.ndarray
     """
     values, known = encoded.values.astype(np.float64), encoded.observed
     rows = np.arange(len(values))
-    starts = np.repeat(encoded.starts, encoded.sizes + encoded.processor.horizon)
+    starts = np.repeat(encoded.starts, encoded.sizes + encoded.horizon)
     totals, counts = np.zeros_like(values), np.zeros_like(values)
     for lag in lags:
         before = np.maximum(rows - lag, 0)

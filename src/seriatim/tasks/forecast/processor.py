@@ -1,4 +1,4 @@
-"""The settings and the processor of forecasting: scaling, season and context length, fitted on training series.
+"""The processor of forecasting: scaling, season and context length, fitted on training series.
 
 `fit` uses the training split only. What the validation split decides, the anchor and the intervals, the task adds.
 """
@@ -9,7 +9,7 @@ import base64
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -21,8 +21,8 @@ from ...data.series.scaling import Scaler, Scaling, constant_columns
 from ...data.series.table import SEPARATE_NAME, describe_series, start_time
 from ..processor import Processor, Tokenizers, check_numbers
 from ..spec import TaskConfig
-from .classical import CLASSICAL, ClassicalForecast
-from .encoded import SeriesEncoded, encode_series
+from .classical import CLASSICAL, ClassicalAnchor, ClassicalForecast
+from .encoded import Anchor, SeriesEncoded, encode_series
 from .intervals import SCALES, Interval
 from .simple import SimpleForecast, fit_linear
 from .spec import ForecastSettings
@@ -83,7 +83,7 @@ class ForecastProcessor(Processor[SeriesEncoded]):
         check_numbers("naive_maes", self.naive_maes, len(self.series), len(self.targets))
 
     @classmethod
-    def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
+    def fit(cls, train: Dataset, config: TaskConfig[Any], pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
         settings: ForecastSettings = config.task
         names = variable_names(train)
         check_recursive(settings, names["past"])
@@ -153,6 +153,12 @@ class ForecastProcessor(Processor[SeriesEncoded]):
                 parameters[series] = self.classical[row]
         return kind(self.anchor_lag, parameters.reshape(-1, kind.count).T)
 
+    def anchor_of(self, encoded: SeriesEncoded) -> Anchor:
+        """Returns the anchor of these series."""
+        if self.anchor not in CLASSICAL:
+            return self.simple_forecast
+        return ClassicalAnchor(self.classical_forecast(encoded), *encoded.target_matrix())
+
     def anchor_candidates(self, train: SeriesEncoded, steps: int) -> Iterator[tuple[str, Self]]:
         """Yields processors with each anchor that the series are long enough for, and its name."""
         yield "the mean", replace(self, anchor="none")
@@ -178,7 +184,7 @@ class ForecastProcessor(Processor[SeriesEncoded]):
 
     @cached_property
     def simple_forecast(self) -> SimpleForecast:
-        """The anchor."""
+        """The anchor, if it is the same for all series."""
         if self.anchor == "linear":
             weights = np.frombuffer(base64.b64decode(self.linear_weights), np.float32)
             lags = self.anchor_lag or self.context_length
@@ -256,7 +262,8 @@ class ForecastProcessor(Processor[SeriesEncoded]):
         scalers = [
             self.scaler(name, array[:scaling_steps]) for name, array in zip(dataset["series"], values, strict=True)
         ]
-        return encode_series(self, dataset, values, scalers, scaling_steps)
+        encoded = encode_series(self, dataset, values, scalers, scaling_steps)
+        return replace(encoded, anchor=self.anchor_of(encoded))
 
 
 def variable_names(dataset: Dataset) -> dict[str, Names]:

@@ -66,6 +66,9 @@ class SimpleForecast:
         return np.stack([context[..., n] @ w[:-1] + w[-1] for n, w in enumerate(self.weights)], axis=-1)
 
 
+MEAN = SimpleForecast()
+
+
 def fit_linear(train: SeriesEncoded, lags: int, steps: int) -> np.ndarray:
     """Returns the weights (N,lags+1,steps) of the linear forecast of the next steps from `lags` values."""
     rows = np.concatenate(

@@ -273,6 +273,7 @@ class MusicTask(Task[MusicSettings, MusicProcessor, Pieces, np.ndarray]):
         config: TaskConfig[MusicSettings],
         diagnostics: Diagnostics,
         predicting: bool,
+        train: Dataset | None = None,
     ) -> Dataset:
         rows = super().clean(rows, source, config, diagnostics, predicting)
         return to_rolls(rows, config.task.step, Diagnostics() if predicting else diagnostics)

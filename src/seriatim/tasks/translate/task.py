@@ -102,6 +102,7 @@ class TranslateTask(EncoderDecoderTask[TranslateSettings, TranslationProcessor, 
         config: TaskConfig[TranslateSettings],
         diagnostics: Diagnostics,
         predicting: bool,
+        train: Dataset | None = None,
     ) -> Dataset:
         if config.task.normalize:
             rows = normalize_columns(rows, Diagnostics() if predicting else diagnostics)
