@@ -13,8 +13,7 @@ from seriatim.data.kinds import NUMBER, TEXT
 from seriatim.data.schema import Field, Schema
 from seriatim.data.sequences import Sequences
 from seriatim.nn.network import VectorHead, assemble
-from seriatim.tasks.base import Encoded, Output, Processor, Task, padding_mask
-from seriatim.tasks.batching import Batch
+from seriatim.tasks.base import Batch, Encoded, Measured, Output, Processor, Task, padding_mask
 from seriatim.tasks.capability import capability
 from seriatim.tasks.codecs import SequenceSettings, TextCodec
 from seriatim.tasks.predictor import Predictor
@@ -25,10 +24,8 @@ class RankSettings(SequenceSettings):
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs(Encoded):
-    """Texts, and the less preferred text of each pair; None at prediction."""
-
-    rejected: Sequences | None = None
+class RankItems(Encoded):
+    rejected: Sequences | None = None  # the less preferred text of each pair; None in prediction
 
     def take(self, items):
         rejected = None if self.rejected is None else self.rejected.take(items)
@@ -36,16 +33,17 @@ class Pairs(Encoded):
 
 
 @dataclass(frozen=True)
-class RankProcessor(Processor[Pairs]):
+class RankProcessor(Processor[RankItems]):
     text: TextCodec
 
     @classmethod
     def fit(cls, train, config, pretrained, diagnostics):
         return cls(TextCodec.fit(train, "text", config, pretrained, diagnostics))
 
-    def encode(self, dataset, diagnostics):
-        rejected = self.text.encode(dataset, "rejected", diagnostics) if "rejected" in dataset else None
-        return Pairs(self.text.encode(dataset, "text", diagnostics), rejected)
+    def encode(self, rows, diagnostics):
+        """Returns the texts as inputs, and the less preferred text of each pair."""
+        rejected = self.text.encode(rows, "rejected", diagnostics) if "rejected" in rows else None
+        return RankItems(self.text.encode(rows, "text", diagnostics), rejected)
 
 
 class RankPredictor(Predictor):
@@ -56,7 +54,7 @@ class RankPredictor(Predictor):
         return [{"score": float(scores[0])} for scores in self.scores(items)]
 
 
-class RankTask(Task):
+class RankTask(Task[RankSettings, RankProcessor, RankItems, list]):
     name = "rank"
     schema = Schema(
         (
@@ -90,4 +88,4 @@ class RankTask(Task):
         return F.softplus(rejected - chosen).sum()
 
     def measure(self, items, scores):
-        return {"error": float(np.mean([rejected >= chosen for chosen, rejected in scores]))}
+        return Measured({"error": float(np.mean([rejected >= chosen for chosen, rejected in scores]))})

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from .text import MISSING as MISSING
@@ -56,37 +56,28 @@ class ExampleScores:
             raise ValueError(f"scores of shape {self.values.shape} are none of a {self.kind}")
 
 
-class MetricValues(dict[str, float]):
-    """Metrics by name, with more about some of them.
+@dataclass(frozen=True)
+class Measured(Mapping[str, float]):
+    """Metrics by name, with what they were computed from.
 
     Args:
-        values: The metrics.
+        metrics: Name → value.
         signatures: How metrics with several definitions, such as BLEU, were computed.
-        examples: What each example contributes.
+        examples: What each example contributes to a metric.
     """
 
-    def __init__(
-        self,
-        values: Mapping[str, float],
-        signatures: Mapping[str, str] | None = None,
-        examples: Mapping[str, ExampleScores] | None = None,
-    ) -> None:
-        super().__init__(values)
-        self.signatures, self.examples = dict(signatures or {}), dict(examples or {})
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    signatures: Mapping[str, str] = field(default_factory=dict)
+    examples: Mapping[str, ExampleScores] = field(default_factory=dict)
 
-    def __or__(self, other: Mapping[str, float]) -> MetricValues:  # type: ignore[override]
-        return MetricValues({**self, **other}, self.signatures, self.examples)
+    def __getitem__(self, name: str) -> float:
+        return self.metrics[name]
 
-    def __ror__(self, other: Mapping[str, float]) -> MetricValues:  # type: ignore[override]
-        return MetricValues({**other, **self}, self.signatures, self.examples)
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.metrics)
 
-
-def metric_signatures(values: Mapping[str, float]) -> dict[str, str]:
-    return values.signatures if isinstance(values, MetricValues) else {}
-
-
-def example_scores(values: Mapping[str, float]) -> dict[str, ExampleScores]:
-    return values.examples if isinstance(values, MetricValues) else {}
+    def __len__(self) -> int:
+        return len(self.metrics)
 
 
 def _percentage(label: str, description: str, direction: Literal["lower", "higher"] = "higher") -> Metric:

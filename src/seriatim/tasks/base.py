@@ -23,7 +23,7 @@ from ..core.config import Settings
 from ..core.device import derive
 from ..core.errors import Diagnostics, SeriatimError
 from ..core.findings import Finding
-from ..core.metrics import example_scores, metric_signatures
+from ..core.metrics import Measured
 from ..core.state import State
 from ..data.catalogue import remembered_folder
 from ..data.dataset import Dataset
@@ -58,6 +58,7 @@ __all__ = [
     "Encoded",
     "Evaluation",
     "Labeled",
+    "Measured",
     "Metrics",
     "Output",
     "Processor",
@@ -73,7 +74,7 @@ __all__ = [
 # The class variables that a `TaskSpec` declares
 DECLARED = tuple(field.name for field in fields(TaskSpec) if field.name not in ("summary", "capabilities"))
 IGNORED = -1  # the target of elements that have none, such as padding
-SAMPLED_SIZE = 200_000  # of a split that is evaluated during training, unless `train.evaluate_limit` says otherwise
+SAMPLED_SIZE = 65_536  # of a split that is evaluated during training, unless `train.evaluate_limit` says otherwise
 
 Progress = Callable[[int, int], None]  # (done, total) of a long evaluation
 P = TypeVar("P", bound=Processor[Any])
@@ -397,8 +398,8 @@ class Task(ABC, Generic[S, P, E, R]):
         """
         scores: Any
         loss, scores = self.score_items(network, split.items, progress)
-        measured = {"loss": loss} | self.measure(split.items, scores)
-        return Evaluation(split, measured, scores, example_scores(measured), metric_signatures(measured))
+        measured = self.measure(split.items, scores)
+        return Evaluation(split, {"loss": loss, **measured}, scores, measured.examples, measured.signatures)
 
     def score_items(self, network: Any, items: E, progress: Progress | None = None) -> tuple[float, list[np.ndarray]]:
         """Returns the mean loss of a network on items, and the scores of each; see `unbatch`."""
@@ -417,9 +418,9 @@ class Task(ABC, Generic[S, P, E, R]):
         """Returns the scores of each item of a batch, for `measure`."""
         return list(output.scores.float().cpu().numpy())
 
-    def measure(self, items: E, scores: Sequence[np.ndarray]) -> Metrics:
+    def measure(self, items: E, scores: Sequence[np.ndarray]) -> Measured:
         """Returns the metrics besides the loss, from the scores of each item; see `unbatch`."""
-        return {}
+        return Measured()
 
     def baselines(self, splits: Splits[E], names: Sequence[str]) -> dict[str, dict[str, Metrics]]:
         """Returns the metrics of trivial predictions, by split and name."""

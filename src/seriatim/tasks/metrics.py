@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.metrics import ExampleScores, MetricValues
+from ..core.metrics import ExampleScores, Measured
 from ..core.text import UNSPACED
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def token_metrics(scores: Sequence[TargetScores]) -> dict[str, float]:
 # Classes
 
 
-def class_metrics(scores: Scores, references: np.ndarray) -> MetricValues:
+def class_metrics(scores: Scores, references: np.ndarray) -> Measured:
     """Returns accuracy, macro F1 and error of scores (n,classes) against class indices (n,)."""
     scores = np.stack(list(scores))
     predictions = scores.argmax(axis=1)
@@ -67,7 +67,7 @@ def class_metrics(scores: Scores, references: np.ndarray) -> MetricValues:
         "error": 1 - accuracy,
         "examples": float(len(references)),
     }
-    return MetricValues(values, examples={"accuracy": mean_scores(predictions == references)})
+    return Measured(values, examples={"accuracy": mean_scores(predictions == references)})
 
 
 def mean_scores(values: np.ndarray | Sequence[float]) -> ExampleScores:
@@ -75,7 +75,7 @@ def mean_scores(values: np.ndarray | Sequence[float]) -> ExampleScores:
     return ExampleScores("mean", np.asarray(values, dtype=np.float32)[:, None])
 
 
-def multi_label_metrics(logits: Scores, references: np.ndarray) -> MetricValues:
+def multi_label_metrics(logits: Scores, references: np.ndarray) -> Measured:
     """Returns subset accuracy, micro and macro F1 of logits (n,labels) against multi-hot references (n,labels).
 
     The error is 1 − micro F1.
@@ -93,7 +93,7 @@ def multi_label_metrics(logits: Scores, references: np.ndarray) -> MetricValues:
     }
     by_example = np.stack([(predicted & expected).sum(axis=1), predicted.sum(axis=1), expected.sum(axis=1)], axis=1)
     examples = {"accuracy": mean_scores(exact), "micro_f1": ExampleScores("f1", by_example.astype(np.float32))}
-    return MetricValues(values, examples=examples)
+    return Measured(values, examples=examples)
 
 
 Counts = tuple[np.ndarray, np.ndarray, np.ndarray]  # of each class (classes,): correct, predicted, expected
@@ -136,7 +136,7 @@ def mean_f1(correct: np.ndarray, predicted: np.ndarray, expected: np.ndarray) ->
 # Numbers
 
 
-def regression_metrics(predictions: np.ndarray, references: np.ndarray) -> MetricValues:
+def regression_metrics(predictions: np.ndarray, references: np.ndarray) -> Measured:
     """Returns MSE, MAE, R², Spearman's and Pearson's correlation of values (n,targets), as means over the targets."""
     predictions, references = predictions.astype(np.float64), references.astype(np.float64)
     errors = predictions - references
@@ -150,7 +150,7 @@ def regression_metrics(predictions: np.ndarray, references: np.ndarray) -> Metri
         "examples": float(len(references)),
     }
     by_example = {"mse": (errors**2).mean(axis=1), "mae": np.abs(errors).mean(axis=1)}
-    return MetricValues(values, examples={name: mean_scores(errors) for name, errors in by_example.items()})
+    return Measured(values, examples={name: mean_scores(errors) for name, errors in by_example.items()})
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
@@ -220,7 +220,7 @@ def is_unspaced(texts: Sequence[str]) -> bool:
     return characters > len(texts) and spaces < SPACE_FRACTION * characters
 
 
-def translation_metrics(hypotheses: Sequence[str], references: References, scoring: Scoring) -> MetricValues:
+def translation_metrics(hypotheses: Sequence[str], references: References, scoring: Scoring) -> Measured:
     """Returns BLEU and chrF with the first reference, BLEU with all if there are several, and exact matches."""
     first = [group[:1] for group in references]
     scores = {"bleu": bleu(hypotheses, first, scoring.tokenize)}
@@ -234,7 +234,7 @@ def translation_metrics(hypotheses: Sequence[str], references: References, scori
         "bleu": ExampleScores("bleu", bleu_counts(hypotheses, first, scoring.tokenize)),
         "exact_match": mean_scores(exact_matches(hypotheses, references)),
     }
-    return MetricValues(values | {"sentences": float(len(hypotheses))}, signatures, examples)
+    return Measured(values | {"sentences": float(len(hypotheses))}, signatures, examples)
 
 
 def order_by_scoring(
@@ -332,7 +332,7 @@ def caption_words(text: str) -> list[str]:
     return UNSPACED.sub(r" \g<0> ", LOOSE_PUNCTUATION.sub(" ", text).translate(PUNCTUATION_TO_SPACE)).split()
 
 
-def caption_metrics(hypotheses: Sequence[str], references: References, closed: bool = False) -> MetricValues:
+def caption_metrics(hypotheses: Sequence[str], references: References, closed: bool = False) -> Measured:
     """Returns CIDEr (up to 10, as COCO's), BLEU-4 to BLEU-1 (up to 100) and exact matches, with all references.
 
     Args:
@@ -354,7 +354,7 @@ def caption_metrics(hypotheses: Sequence[str], references: References, closed: b
         "cider": mean_scores(ciders),
         "exact_match": mean_scores(exact_matches(hypotheses, references)),
     }
-    return MetricValues(values | {"captions": float(len(hypotheses))}, signatures, examples)
+    return Measured(values | {"captions": float(len(hypotheses))}, signatures, examples)
 
 
 Words = Sequence[str]

@@ -128,7 +128,7 @@ class TrainSettings(Settings):
     evaluate_limit: Count | None = Field(
         None,
         description="characters, numbers or images per evaluation during training, the same for every model; "
-        "all at the end (default: 200,000)",
+        "all at the end (default: 65,536)",
     )
     keep_checkpoints: int = Field(
         1, ge=1, le=1_000, description="number of last checkpoints that are kept besides the best, to average"

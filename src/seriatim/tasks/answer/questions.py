@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...core.errors import Diagnostics
-from ...core.metrics import MetricValues
+from ...core.metrics import Measured
 from ...core.text import plural
 from ...data.dataset import Dataset, factorize
 from ...data.formats.squad import shorten
@@ -190,7 +190,7 @@ def score_answers(
     return exact, f1
 
 
-def answer_metrics(predictions: Sequence[str], references: Sequence[Sequence[str]], unanswerable: bool) -> MetricValues:
+def answer_metrics(predictions: Sequence[str], references: Sequence[Sequence[str]], unanswerable: bool) -> Measured:
     """Returns the means over all questions; in version 2.0 also over those with and those without an answer."""
     exact, f1 = score_answers(predictions, references, unanswerable)
     metrics = {"exact_match": float(exact.mean()), "f1": float(f1.mean())}
@@ -200,7 +200,7 @@ def answer_metrics(predictions: Sequence[str], references: Sequence[Sequence[str
             if mask.any():
                 metrics |= {f"{name}_exact_match": float(exact[mask].mean()), f"{name}_f1": float(f1[mask].mean())}
     values = metrics | {"error": 1 - metrics["f1"], "questions": float(len(predictions))}
-    return MetricValues(values, examples={"exact_match": mean_scores(exact), "f1": mean_scores(f1)})
+    return Measured(values, examples={"exact_match": mean_scores(exact), "f1": mean_scores(f1)})
 
 
 def nearest_names(question: str, passage: str) -> str:

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from ...core import registry
 from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
-from ...core.metrics import example_scores
 from ...core.state import State
 from ...core.text import evenly_spaced, plural
 from ...data.dataset import Dataset
@@ -312,7 +311,7 @@ class AnswerTask(Task[AnswerSettings, AnswerProcessor, AnswerEncoded, AnswerOutp
         texts = self.answer_texts(split, best)
         references = [[text for text, _ in encoded.answers[row]] for row in best.rows.tolist()]
         measured = answer_metrics(texts, references, self.processor.unanswerable)
-        return Evaluation(split, {"loss": loss} | measured, AnswerOutputs(best, texts), example_scores(measured))
+        return Evaluation(split, {"loss": loss, **measured}, AnswerOutputs(best, texts), measured.examples)
 
     def answer_texts(self, split: Split[AnswerEncoded], best: BestSpans) -> list[str]:
         """Returns the predicted answers, "" for none."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ...core import registry
 from ...core.errors import Diagnostics, SeriatimError
-from ...core.metrics import MetricValues
+from ...core.metrics import Measured
 from ...core.state import State
 from ...core.text import evenly_spaced, plural
 from ...data.dataset import Column, Dataset
@@ -320,11 +320,11 @@ class ChooseTask(Task[ChooseSettings, ChooseProcessor, Questions, list[np.ndarra
 
     # Evaluation
 
-    def measure(self, items: Questions, scores: Sequence[np.ndarray]) -> Metrics:
+    def measure(self, items: Questions, scores: Sequence[np.ndarray]) -> Measured:
         right = np.array([values.argmax() == target for values, target in zip(scores, items.labels, strict=True)])
         accuracy = float(right.mean())
         values = {"accuracy": accuracy, "error": 1 - accuracy, "questions": float(len(items))}
-        return MetricValues(values, examples={"accuracy": mean_scores(right)})
+        return Measured(values, examples={"accuracy": mean_scores(right)})
 
     def baselines(self, splits: Splits[Questions], names: Sequence[str]) -> dict[str, dict[str, Metrics]]:
         """Returns the metrics of chance, of the most frequent position, and of the words that a choice shares."""

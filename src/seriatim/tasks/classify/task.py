@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from ...core import limits
 from ...core.errors import Diagnostics
+from ...core.metrics import Measured
 from ...core.text import listed, plural
 from ...data.dataset import Dataset
 from ...data.kinds import LABEL, LABELS, NO, YES, Kind
@@ -241,7 +242,7 @@ class ClassifyTask(PooledTask[ClassifySettings, ClassifyProcessor, Labeled, Scor
     def outputs_of(self, network: nn.Module, split: Split[Labeled], values: np.ndarray) -> Scores:
         return Scores(values)
 
-    def measure(self, items: Labeled, scores: Sequence[np.ndarray]) -> Metrics:
+    def measure(self, items: Labeled, scores: Sequence[np.ndarray]) -> Measured:
         return (multi_label_metrics if self.processor.multi_label else class_metrics)(scores, items.labels)
 
     def baselines(self, splits: Splits[Labeled], names: Sequence[str]) -> dict[str, dict[str, Metrics]]:
@@ -269,9 +270,9 @@ class ClassifyTask(PooledTask[ClassifySettings, ClassifyProcessor, Labeled, Scor
     def _measure_logits(self, logits: np.ndarray, targets: np.ndarray) -> Metrics:
         if self.processor.multi_label:
             losses = np.logaddexp(0.0, logits) - targets * logits
-            return {"loss": float(losses.mean())} | multi_label_metrics(logits, targets)
+            return {"loss": float(losses.mean()), **multi_label_metrics(logits, targets)}
         losses = np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(targets)), targets]
-        return {"loss": float(losses.mean())} | class_metrics(logits, targets)
+        return {"loss": float(losses.mean()), **class_metrics(logits, targets)}
 
     def linear_targets(self, targets: np.ndarray) -> tuple[np.ndarray, Loss]:
         if self.processor.multi_label:

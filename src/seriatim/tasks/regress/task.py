@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core.errors import Diagnostics, SeriatimError
-from ...core.metrics import example_scores
+from ...core.metrics import Measured
 from ...core.text import evenly_spaced, format_number
 from ...data.dataset import Dataset
 from ...data.kinds import NUMBER
@@ -287,8 +287,9 @@ class RegressTask(PooledTask[RegressSettings, RegressProcessor, RegressItems, Re
             return super().evaluate(network, split, progress)
         values, targets = network.predict(self.points(network, split.items)), split.items.labels
         loss = float((((values - targets) / network.scale) ** 2).mean())
-        measured = {"loss": loss} | regression_metrics(values, targets)
-        return Evaluation(split, measured, self.outputs_of(network, split, values), example_scores(measured))
+        measured = regression_metrics(values, targets)
+        outputs = self.outputs_of(network, split, values)
+        return Evaluation(split, {"loss": loss, **measured}, outputs, measured.examples)
 
     def outputs_of(self, network: nn.Module, split: Split[RegressItems], values: np.ndarray) -> RegressScores:
         weights = None
@@ -333,7 +334,7 @@ class RegressTask(PooledTask[RegressSettings, RegressProcessor, RegressItems, Re
             single,
         )
 
-    def measure(self, items: RegressItems, scores: Sequence[np.ndarray]) -> Metrics:
+    def measure(self, items: RegressItems, scores: Sequence[np.ndarray]) -> Measured:
         return regression_metrics(np.stack(list(scores)), items.labels)
 
     def baselines(self, splits: Splits[RegressItems], names: Sequence[str]) -> dict[str, dict[str, Metrics]]:
@@ -348,8 +349,10 @@ class RegressTask(PooledTask[RegressSettings, RegressProcessor, RegressItems, Re
                 values = linear.scores(splits[name].rows)
                 predictions["TF-IDF with ridge regression"] = (values * std + mean).astype(np.float32)
             measured[name] = {
-                method: {"loss": float((((values - targets).astype(np.float64) / std) ** 2).mean())}
-                | regression_metrics(values, targets)
+                method: {
+                    "loss": float((((values - targets).astype(np.float64) / std) ** 2).mean()),
+                    **regression_metrics(values, targets),
+                }
                 for method, values in predictions.items()
             }
         return measured
