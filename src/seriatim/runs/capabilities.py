@@ -11,7 +11,6 @@ from ..data.dataset import Dataset
 from ..data.schema import Schema
 from ..tasks.base import AnyTask
 from ..tasks.capability import Capability
-from ..tasks.old import Bridge
 
 EXAMPLES = 3  # inputs from the data of a run
 MAX_CHARACTERS = 200  # of a text in them
@@ -94,10 +93,7 @@ def predictor_capabilities(task: AnyTask, rows: Dataset) -> Json:
         task: Ready for training.
         rows: Some of its data, for examples.
     """
-    if isinstance(task, Bridge):
-        capabilities = task.predictor_type(task.old, None).capabilities
-    else:
-        capabilities = task.predictor_type.describe(task)
+    capabilities = task.predictor_type.describe(task)
     declared = {
         name: replace(capability, examples=capability.examples or example_inputs(capability, rows, task.schema))
         for name, capability in capabilities.items()

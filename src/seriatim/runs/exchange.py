@@ -29,7 +29,7 @@ from ..nn.network import count_parameters, weights
 from ..tasks import load_all
 from ..tasks.language.task import LanguageTask, read_arpa
 from ..tasks.processor import Processor
-from ..tasks.reading import Layout, open_task
+from ..tasks.reading import Layout
 from ..training.config import Config, make_config
 from .capabilities import task_capabilities
 from .run import WEIGHTS, Run, save_task
@@ -105,7 +105,7 @@ def _write_run(
     with locked_folder(folder):
         check_unused(folder)
         settings = config.model_dump(mode="json")
-        save_task(folder, open_task(task_class, config.task_config(), processor, Layout()), settings)
+        save_task(folder, task_class(config.task_config(), processor, Layout()), settings)
         write_json(folder / "capabilities.json", task_capabilities(task_class))
         save_tensors(folder / WEIGHTS, dict(tensors))
         run = Run.create(folder, settings)

@@ -29,7 +29,7 @@ from ..tasks import load as load_task
 from ..tasks.base import AnyTask
 from ..tasks.predictor import Answer, Predictor, Request
 from ..tasks.processor import from_dict
-from ..tasks.reading import Layout, open_task
+from ..tasks.reading import Layout
 from ..training.config import ENDS, Config, make_config
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Run(RunFolder):
             raise damaged(self.path / "data.json", f"{type(error).__name__}: {error}", RESTORE) from None
         folder = values.get("data_dir")
         layout = Layout(columns, kinds, folder if isinstance(folder, str) else None)
-        return open_task(task_class, self.config.task_config(), processor, layout)
+        return task_class(self.config.task_config(), processor, layout)
 
     @cached_property
     def stored_data(self) -> Json:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from inspect import signature
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..core.config import Settings
@@ -136,8 +135,6 @@ class CapabilityMethod:
 
     def run(self, predictor: Any, call: Call[Any]) -> list[Record]:
         """Returns the records of a call."""
-        if len(signature(self.method).parameters) == 3:  # a task that is not migrated yet
-            return list(self.method(predictor, call.rows, call.options))
         return list(self.method(predictor, call))
 
     def resolve(self, inputs: Schema) -> Capability:

@@ -222,12 +222,6 @@ class Usage:
     python: str
 
 
-def as_task(task: Any) -> Any:
-    from .old import as_task
-
-    return as_task(task)
-
-
 class Predictor(Generic[T]):
     """A trained network with the capabilities of its task.
 
@@ -309,7 +303,7 @@ class Predictor(Generic[T]):
         self, request: Request, chosen: Capability, diagnostics: Diagnostics
     ) -> tuple[bool, Source | None, Dataset]:
         """Returns whether there is a single input, the source, and its rows."""
-        inputs, task = request.inputs, as_task(self.task)
+        inputs, task = request.inputs, self.task
         if inputs is None:
             if not chosen.own_data:
                 raise SeriatimError("input.missing", f"{chosen.name} needs inputs", "pass a text, a list or a table")
@@ -372,7 +366,7 @@ class Predictor(Generic[T]):
 
     def encode_inputs(self, inputs: DataInput) -> Any:
         """Returns inputs of the user as items of the network, without targets."""
-        task, diagnostics = as_task(self.task), Diagnostics()
+        task, diagnostics = self.task, Diagnostics()
         return task.encode(task.read(inputs, diagnostics, task.schema.inputs()), diagnostics)
 
     def model_input(self, inputs: DataInput) -> ModelInput:

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import Field, fields
 from functools import cache, singledispatch
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-import numpy as np
-
 from ..core.errors import Diagnostics, SeriatimError
 from ..core.text import listed, plural
 from ..data.dataset import Dataset
-from ..data.sequences import Sequences
 from ..data.tokenizers import Tokenizer
 from .spec import TaskConfig
 
@@ -142,34 +139,6 @@ def from_dict(values: dict[str, Json], folder: Path) -> Any:
 
 
 # Encoding
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """The items of a split as arrays. An item is what a batch is made of: a row, or a window of a row."""
-
-    inputs: Sequences
-    targets: Any = None  # (items,…), or ragged; None at prediction
-    rows: np.ndarray | None = None  # (items,) the row of each item; None if items are rows
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """The length of each item (items,)."""
-        return self.inputs.lengths
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def row_numbers(self, items: np.ndarray) -> np.ndarray:
-        """Returns the number of each target of a batch of items, the same for every processor of the task."""
-        return items if self.rows is None else self.rows[items]
-
-    def with_unlabeled(self, unlabeled: Encoded) -> Self:
-        """Returns these items and unlabeled ones behind them, whose targets are 0 and are not read."""
-        values = np.concatenate([self.inputs.values, unlabeled.inputs.values])
-        ends = np.concatenate([self.inputs.ends, self.inputs.ends[-1] + unlabeled.inputs.ends])
-        targets = np.zeros((len(unlabeled), *self.targets.shape[1:]), self.targets.dtype)
-        return replace(self, inputs=Sequences(values, ends), targets=np.concatenate([self.targets, targets]))
 
 
 class Processor(Stored, ABC, Generic[E]):

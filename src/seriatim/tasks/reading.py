@@ -66,15 +66,6 @@ def prepare(
         diagnostics: Receives notes; problems are raised after each stage.
         data_dir: The folder of catalogue data sets.
     """
-    if not hasattr(task_type, "clean"):  # it is not migrated yet
-        from .old import prepare_bridge
-
-        old: Any = prepare_bridge(
-            task_type,  # type: ignore[arg-type]
-            config=config, data=data, validation=validation, test=test, processor=processor, pretrained=pretrained,
-            diagnostics=diagnostics, data_dir=data_dir,
-        )  # fmt: skip
-        return old
     diagnostics = Diagnostics() if diagnostics is None else diagnostics
     settings = config.data
     source = open_source(settings.source if data is None else data, data_dir)
@@ -148,18 +139,6 @@ def split_of(task: AnyTask, rows: Dataset, diagnostics: Diagnostics, name: str =
     part = Split(name, rows, task.encode_split(name, rows, diagnostics))
     diagnostics.raise_problems()
     return task.link(Splits({name: part}), diagnostics)[name]
-
-
-def open_task(task_type: type[Any], config: TaskConfig[Any], processor: Any, layout: Layout) -> AnyTask:
-    """Returns the task of a run from what the run stores."""
-    if not hasattr(task_type, "clean"):
-        from .old import bridge_of
-
-        old = task_type(config, processor, layout.columns, layout.kinds)
-        old.data_dir = layout.data_dir
-        return bridge_of(old)
-    task: AnyTask = task_type(config, processor, layout)
-    return task
 
 
 def same_data(task: AnyTask, splits: Splits[Any], other: AnyTask, others: Splits[Any]) -> bool:

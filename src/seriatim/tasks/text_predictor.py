@@ -24,9 +24,9 @@ from ..nn.network import as_float32, weights_digest
 from ..report.charts import Scatter, View, embedding_charts
 from .batching import Batch, padding_mask
 from .capability import Call, Record, capability
-from .predictor import Predictor, T, as_task
-from .processor import Encoded
+from .predictor import Predictor, T
 from .shared_spec import EMBED, NEAREST, TEXTS, WORDS, EmbedOptions, NearestOptions, WordOptions
+from .values import Encoded
 
 MAX_LABEL = 40  # characters of a text beside a point
 
@@ -126,7 +126,7 @@ class EmbeddingPredictor(Predictor[T]):
         ]
 
     def _read_texts(self, source: str | list[str], call: Call[NearestOptions]) -> Any:
-        return as_task(self.task).read(open_source(source), call.diagnostics, TEXTS)["text"]
+        return self.task.read(open_source(source), call.diagnostics, TEXTS)["text"]
 
     @capability(WORDS)
     def words(self, call: Call[WordOptions]) -> list[Record]:

@@ -32,7 +32,6 @@ from ..nn.inference import run_batches
 from ..nn.loss import similarity_loss
 from ..tasks.base import AnyTask, Task
 from ..tasks.batching import Batch
-from ..tasks.old import Bridge, OldTask
 from ..tasks.predictor import Predictor
 from ..tasks.reading import without_empty
 from ..tasks.values import AnyEvaluation, Output, Splits
@@ -116,9 +115,6 @@ class Teacher:
 
 def overrides(task: AnyTask, hook: str) -> bool:
     """Returns whether a task has its own version of an optional hook."""
-    if isinstance(task, Bridge):
-        hook = "read_unlabeled" if hook == "with_unlabeled" else hook
-        return getattr(type(task.old), hook) is not getattr(OldTask, hook)
     return getattr(type(task), hook) is not getattr(Task, hook)
 
 
@@ -268,10 +264,6 @@ class CachedTeacher(Distillation[TeacherBatch]):
 
 def read_unlabeled(task: AnyTask, splits: Splits[Any], source: Source, diagnostics: Diagnostics) -> Dataset:
     """Returns the rows of a source without targets, with notes on how many they are and on held-out rows among them."""
-    if isinstance(task, Bridge):
-        task.old.diagnostics.on_note = diagnostics.on_note
-        old: Dataset = task.old.read_unlabeled(source)
-        return old
     schema = task.schema.inputs()
     rows = without_empty(task.read(source, diagnostics, schema), schema, Diagnostics())
     diagnostics.note(f"{rows.name}: {len(rows):,} unlabeled rows")

@@ -12,7 +12,6 @@ from ..core.errors import Diagnostics
 from ..core.state import State
 from ..tasks.base import AnyTask
 from ..tasks.batching import Batch, Sampler
-from ..tasks.old import Bridge
 from ..tasks.values import AnyEvaluation, Output, Split, Splits
 
 
@@ -85,9 +84,6 @@ class TaskObjective(Objective[Batch, Output[Any]]):
         return cls(task, splits.train.items, validation, Diagnostics() if diagnostics is None else diagnostics)
 
     def batch(self, step: int, first: int, last: int, batch_size: int) -> Batch:
-        if isinstance(self.task, Bridge) and self.train is self.task.old.encoded.get("train"):
-            old: Batch = self.task.old.batch(step, first, last, batch_size)
-            return old
         items = self.sampler.items(step, batch_size)
         share = slice(first * len(items) // batch_size, last * len(items) // batch_size)
         batch = self.task.training_batch(self.train, items, share, step)
