@@ -140,7 +140,7 @@ def export_model(
 
 
 def card(run: o.RunPath) -> None:
-    """Write the model card of a run, README.md, anew."""
+    """Write the model card of a run, README.md, again."""
     from ..core.run_folder import RunFolder
     from ..report import write_card
 

@@ -136,16 +136,16 @@ def resume(
     run: o.RunPath,
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Move the end to this step.")] = None,
     epochs: Annotated[
-        float | None, typer.Option("--epochs", min=0, help="Move the end to so many passes over the data in all.")
+        float | None, typer.Option("--epochs", min=0, help="New total number of passes over the data.")
     ] = None,
     tokens: Annotated[
-        str | None, typer.Option("--tokens", help="Move the end to so many tokens (or examples) in all, as 10M.")
+        str | None, typer.Option("--tokens", help="New total number of tokens (or examples), as 10M.")
     ] = None,
     flops: Annotated[
-        float | None, typer.Option("--flops", min=0, help="Move the end to so many floating-point operations in all.")
+        float | None, typer.Option("--flops", min=0, help="New total number of floating-point operations, as 1e13.")
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option("--minutes", min=0, help="Move the end to so many minutes in all.")
+        float | None, typer.Option("--minutes", min=0, help="New total number of minutes of training.")
     ] = None,
     plugin: o.Plugin = None,
     data_dir: o.DataDir = None,
@@ -393,7 +393,7 @@ def demo(
 @o.with_training_options(
     *("params", "epochs", "temperature", "distillation_weight", "unlabeled_data", "seed"),
     steps="Updates to make. (default: those of the teacher)",
-    minutes="Train each student for so many minutes.",
+    minutes="Minutes of training of each student.",
 )
 def distill(
     teacher: Annotated[Path, typer.Argument(help="The run folder of the teacher.", metavar="TEACHER")],

@@ -170,7 +170,7 @@ def inspect(
 
 
 def report(run: o.RunPath) -> None:
-    """Write the report and the model card of a run anew, from the files in its folder."""
+    """Write the report and the model card of a run again, from the files in its folder."""
     from ..report import write_card, write_run_report
 
     folder = RunFolder(run)

@@ -277,7 +277,7 @@ def cross_options(
 
 
 def check_jobs(jobs: int, data: Data, config: Config) -> None:
-    """Raises SeriatimError unless so many trainings at a time are possible and fair to each."""
+    """Raises SeriatimError unless this number of simultaneous trainings is possible and fair to each."""
     if jobs == 1:
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -81,7 +81,7 @@ class Workers:
             trial: See `Session`.
         """
         settings = config.model_dump(mode="json", exclude_unset=True)  # what is set may matter
-        task = config.task.model_dump(mode="json")  # a trial has other minutes: they are not to decide anew
+        task = config.task.model_dump(mode="json")  # a trial has other minutes: they must not change what was decided
         settings["task"] = {k: v for k, v in task.items() if not isinstance(v, dict)} | settings["task"]
         report = folder in self.reported
         job = {"settings": settings, "folder": str(self.path / folder), "trial": trial, "report": report}

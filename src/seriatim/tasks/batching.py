@@ -33,7 +33,7 @@ class Batch:
         targets: Tensors of the targets, or None.
         count: The number of targets: losses are sums, divided once by the count of the whole global batch.
         mask: (B,T), True for elements and False for padding; None if nothing is padded.
-        fresh: Whether carried states start anew, because the rows do not continue those of the step before.
+        fresh: Whether carried states start from zero, because the rows do not continue those of the previous step.
     """
 
     inputs: Any

@@ -86,7 +86,7 @@ class TrainSettings(Settings):
     flops: Annotated[float | None, Short("Floating-point operations to train with, as 1e13, instead of --steps.")] = (
         Field(None, gt=0, le=1e30, description="floating-point operations of the matrix products, instead of steps")
     )
-    minutes: Annotated[float | None, Short("Train for so many minutes (evaluation not counted).")] = Field(
+    minutes: Annotated[float | None, Short("Minutes of training (evaluation not counted).")] = Field(
         None,
         gt=0,
         le=MAX_MINUTES,

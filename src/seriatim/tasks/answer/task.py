@@ -62,7 +62,7 @@ SAMPLED_QUESTIONS = 3
 MAX_MISTAKES = 20
 MAX_CHARACTERS = 300  # of a text in a table
 CONTEXT_CHARACTERS = 120  # shown on each side of an answer
-# The first of these words in a question tells what it asks for.
+# The first of these words in a question is its kind.
 QUESTION_WORDS = re.compile(r"\b(who|whom|whose|what|which|when|where|why|how (?:many|much)|how)\b", re.IGNORECASE)
 SYNONYMS = {"whom": "who", "whose": "who", "how much": "how many, how much", "how many": "how many, how much"}
 ANSWER_BINS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, None))  # words of an answer

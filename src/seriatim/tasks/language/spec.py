@@ -104,7 +104,7 @@ NEXT = Capability(
 )
 SCORE = Capability(
     "score",
-    "Compute the log-probability of each text, in all and of each token, and its perplexity.",
+    "Compute the log-probability of each text and of each of its tokens, and its perplexity.",
     PROMPT,
     SCORE_OUTPUTS,
     ScoreOptions,

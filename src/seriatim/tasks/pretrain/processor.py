@@ -4,7 +4,7 @@ Documents are divided into spans of as many sentences as fit. An epoch visits ea
 where the span begins (up to a span earlier, so that the borders move), where a ends, and whether b is what follows or,
 half of the time, begins at a random sentence of another document.
 
-Only the meaning tells the two cases apart: both are filled in the same way, no sentence is cut at the end of a pair
+Only the meaning distinguishes the two cases: both are filled in the same way, no sentence is cut at the end of a pair
 (one that is too long counts as several from the start), and b never begins with the first sentence of a document.
 """
 

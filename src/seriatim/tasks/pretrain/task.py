@@ -3,7 +3,7 @@
     loss = −mean log p(token | the text around it)  −  mean log p(b follows a, or does not)       Devlin et al. 2019
 
 From documents come pairs of passages, [CLS] a [SEP] b [SEP]; in half of them b follows a in its document. 15 % of the
-tokens are masked and must be predicted from both sides. Pairs and masks are drawn anew for every step. Other tasks
+tokens are masked and must be predicted from both sides. Pairs and masks are drawn for every step. Other tasks
 start from the weights (`--from`) and then need few examples.
 
 The two means are over different things, masked tokens and pairs. So that dividing a step into batches changes nothing,
@@ -316,7 +316,7 @@ class PretrainTask(Task[PretrainSettings, PretrainProcessor, EncodedPassages, Pr
     # Training
 
     def shown_items(self, items: EncodedPassages) -> EncodedPassages:
-        raise SeriatimError("inspect.example", "passages are drawn anew in every step", "pass a text")
+        raise SeriatimError("inspect.example", "passages are drawn in every step", "pass a text")
 
     def training_batch(self, train: EncodedPassages, chosen: np.ndarray, share: slice, step: int) -> Batch:
         """Returns a share of the passages of a step, which every process draws as a whole."""
