@@ -111,7 +111,6 @@ def test_duplicates_of_the_loss_are_not_displayed() -> None:
 
 
 def test_merged_metrics_and_signatures() -> None:
-    values = metrics.MetricValues({"bleu": 20.0}, {"bleu": "nrefs:1"})
-    assert metrics.metric_signatures(values) == {"bleu": "nrefs:1"}
-    assert metrics.metric_signatures({"loss": 1.0}) == {}
+    values = metrics.Measured({"bleu": 20.0}, {"bleu": "nrefs:1"})
+    assert ({"loss": 1.0, **values}, values.signatures) == ({"loss": 1.0, "bleu": 20.0}, {"bleu": "nrefs:1"})
     assert metrics.merge_metrics([{"loss": 1.0}, {"loss": 2.0, "bleu": 3.0}]) == {"loss": 1.0, "bleu": 3.0}

@@ -58,7 +58,7 @@ from .stream import LanguageProcessor, Stream, sample_stream, stack_spans, token
 
 __all__ = ["LanguageModelPredictor", "LanguageProcessor", "LanguageSettings", "LanguageTask", "read_arpa"]
 CARRIED_SEQUENCES = 16  # consecutive training sequences over which a state is carried
-SHORT_MINUTES, SHORT_CONTEXT = 10, 64  # below SHORT_MINUTES minutes, context_length defaults to SHORT_CONTEXT words or sub-words
+SHORT_MINUTES, SHORT_CONTEXT = 10, 64  # below 10 minutes, context_length defaults to 64 words or sub-words
 MAX_INTERPOLATED = 1 << 20  # tokens of the validation split that weights of n-gram models are fitted to
 BASELINE_ORDER, BASELINE_TOKENS = 5, 1 << 21  # of the n-gram model beside a network
 SAMPLE = {"max_tokens": 160, "temperature": 0.8}

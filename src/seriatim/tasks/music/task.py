@@ -390,7 +390,7 @@ def shift_frames(rolls: np.ndarray, mask: np.ndarray | None = None) -> Batch:
 
 
 def read_piece(network: nn.Module, inputs: Tensor) -> Tensor:
-    """Returns the scores of a whole piece; a network with a limited context reads each part of it from the beginning."""
+    """Returns the scores of a whole piece; a network with a limited context reads it in parts."""
     network.eval()
     context, device = context_of(network), next(network.parameters()).device
     parts = [inputs] if context is None or inputs.shape[1] <= context else inputs.split(context, dim=1)
