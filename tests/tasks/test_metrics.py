@@ -161,7 +161,7 @@ def test_scripts_without_spaces_are_split_into_characters() -> None:
 
 def test_the_first_metric_of_a_closed_vocabulary_is_the_exact_match() -> None:
     closed = translation_metrics(HYPOTHESES, REFERENCES, Scoring("13a", True))
-    assert next(iter(closed)) == main_metric(closed | {"loss": 1.0}, "loss") == "exact_match"
+    assert next(iter(closed)) == main_metric({**closed, "loss": 1.0}, "loss") == "exact_match"
     assert main_metric({**translation_metrics(HYPOTHESES, REFERENCES, Scoring()), "loss": 1.0}, "loss") == "bleu"
 
 

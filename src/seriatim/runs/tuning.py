@@ -1,8 +1,8 @@
 """The learning rate of a model, chosen by short trainings within a budget of time that is the same for every model.
 
 Five learning rates around the default, each half of the next, share half of the budget; the best two share the other
-half, and start from the beginning, since a schedule belongs to its length. Short trainings favor high learning rates,
-which diverge in long ones: if a trial of the first round had less than a quarter of the training's time, only the middle
+half, and start again, since a schedule belongs to its length. Short trainings favor high learning rates, which
+diverge in long ones: if a trial of the first round had less than a quarter of the training's time, only the middle
 three are tried. What is searched for is `train.optimizer.lr_scale`, a factor of both AdamW's and Muon's learning rate:
 that of a trial is already higher by default if it makes fewer updates than the training (training/budget.py). If the
 training ends otherwise than by time, its default knows no updates, and it takes the learning rate itself. The trainings
