@@ -23,7 +23,9 @@ from seriatim import api
 from seriatim.runs.evaluate import reopen_task
 from seriatim.runs.run import Run
 from seriatim.tasks.forecast.backtest import forecast_metrics
-from seriatim.tasks.forecast.task import ForecastTask, make_forecasts
+from seriatim.tasks.forecast.calibration import known_errors
+from seriatim.tasks.forecast.forecasting import make_forecasts
+from seriatim.tasks.forecast.task import ForecastTask
 
 SETS = {"etth1": 24, "airline-passengers": 12, "sunspots": 12, "min-temperatures": 14, "hourly": 48}  # horizons
 BASELINES = ("seasonal naive", "linear", "ETS", "theta")
@@ -58,10 +60,12 @@ def calibrated_once(run: Run) -> dict[str, float]:
     """Returns the metrics on the test split with intervals that are calibrated on the validation split alone."""
     task, splits = reopen_task(run, run.memory)
     assert isinstance(task, ForecastTask)
-    intervals = task.known_errors(run.network, "validation").calibrate(task.settings.intervals)
-    encoded = replace(task.encoded["test"], processor=replace(task.processor, intervals=intervals))
-    origins = task.origins("test")
-    return forecast_metrics(encoded, origins, make_forecasts(run.network, encoded, task.settings, origins))
+    encoded = splits["test"].items
+    assert encoded.held_out is not None
+    errors = known_errors(task, run.network, encoded.held_out, until_test=False)
+    once = task.with_processor(replace(task.processor, intervals=errors.calibrate(task.settings.intervals)))
+    origins = encoded.backtest(task.settings.stride)
+    return forecast_metrics(once.processor, encoded, origins, make_forecasts(once, run.network, encoded, origins))
 
 
 def main() -> None:

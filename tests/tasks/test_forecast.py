@@ -338,8 +338,10 @@ def test_a_split_without_known_values_is_an_error(tmp_path: Path) -> None:
 
 def test_a_split_that_is_not_there_is_named(tmp_path: Path) -> None:
     case, network = make_task(write_table(tmp_path, {"y": waves()}))
-    with pytest.raises(SeriatimError, match="there is no dev split to evaluate on"):
+    with pytest.raises(SeriatimError, match="there is no dev split") as caught:
         case.metrics(network, "dev")
+    assert caught.value.code == "data.no-split"
+    assert "train, validation, test" in caught.value.remedy
 
 
 # Errors
@@ -485,7 +487,7 @@ def test_another_file_is_evaluated_with_the_scaling_of_its_namesake(tmp_path: Pa
     fresh = write_table(tmp_path, {"a": waves(40, seed=3), "b": [1000 * v for v in waves(40, seed=4)]}, "fresh.csv")
     read = read_split(trained.task, str(fresh))
     shifts = [scaler.shift.tolist() for scaler in read.items.scalers]
-    assert shifts == [list(shift) for shift in trained.case.processor.shifts]
+    assert shifts == [list(shift) for shift in trained.task.processor.shifts]
     assert api.evaluate(trained.path, data=str(fresh))["values"] == 2 * 33
     resumed = api.resume(trained.path, steps=3, report=False)
     assert resumed.summary["step"] == 3

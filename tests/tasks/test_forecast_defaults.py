@@ -220,17 +220,15 @@ def test_coverage_and_interval_score_by_hand(tmp_path: Path) -> None:
     lower, upper = np.nan_to_num(y) - 1.0, np.nan_to_num(y) + 2.0
     lower[0, 0, 0] = y[0, 0, 0] + 0.5  # one value is below its interval
     ends = np.stack([np.stack([lower, upper], -1)] * 2, -2)
-    metrics = forecast_metrics(
-        case.processor, encoded, origins, Forecasts(np.nan_to_num(y)[..., None], (), ends, (80, 95))
-    )
+    forecasts = Forecasts(np.nan_to_num(y)[..., None], (), ends, (80, 95))
+    metrics = forecast_metrics(case.processor, encoded, origins, forecasts)
     count = int((~np.isnan(y)).sum())
     assert metrics["coverage_80"] == metrics["coverage_95"] == pytest.approx((count - 1) / count)
     scale = np.mean(np.abs(np.array(waves())[7:98] - np.array(waves())[:91]))
     score = (3.0 * (count - 1) + (1.5 + 2 / 0.05 * 0.5)) / count / scale
     assert metrics["msis_95"] == pytest.approx(score, rel=1e-6)
-    note = plot_coverage(
-        y, ends, (80, 95)
-    ).note  # 28 values of the test split, three steps ahead: √(0.8 · 0.2 / (28/3))
+    note = plot_coverage(y, ends, (80, 95)).note
+    # 28 values of the test split, three steps ahead: √(0.8 · 0.2 / (28/3))
     assert "96.4 % are within the 80 % interval (standard error 13.1 points)" in note
 
 

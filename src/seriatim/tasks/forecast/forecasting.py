@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ...core.state import State
+from ...nn.inference import MAX_ELEMENTS, device_of
 from ...nn.network import as_float32
-from ..batching import MAX_ELEMENTS, device_of
 from .backtest import Forecasts, median_index
 from .encoded import Origins, SeriesEncoded
 from .intervals import apply_intervals
