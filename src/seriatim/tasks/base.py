@@ -32,18 +32,10 @@ from ..data.schema import Schema
 from ..data.settings import DataSettings
 from ..data.source import DataInput, Source, open_source
 from ..data.split import Fractions, SplitPolicy, Stratified
+from ..nn.inference import device_of, run_batches
 from ..nn.settings import ModelSettings
 from ..report.charts import View
-from .batching import (
-    LARGE_COUNT,
-    Batch,
-    LengthSampler,
-    PoolSampler,
-    Sampler,
-    device_of,
-    padding_mask,
-    run_batches,
-)
+from .batching import LARGE_COUNT, Batch, LengthSampler, PoolSampler, Sampler, padding_mask
 from .predictor import Predictor
 from .processor import Processor, Values
 from .reading import Layout, check_stored_source, read_rows, without_empty

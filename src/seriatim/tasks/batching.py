@@ -15,9 +15,7 @@ from torch import Tensor
 
 from ..core.device import derive, numpy_stream
 from ..core.state import map_state
-from ..core.text import evenly_spaced  # noqa: F401
 from ..data.disk import mix
-from ..nn.inference import MAX_ELEMENTS, device_of, run_batches  # noqa: F401
 
 POOL_BATCHES = 64  # training batches whose items are sorted by length together
 FEISTEL_ROUNDS = 6
