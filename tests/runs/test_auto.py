@@ -19,7 +19,9 @@ from seriatim.runs.auto import RESULT, describe_ties, plan_rounds, rank_key
 from seriatim.runs.configure import configure
 from seriatim.runs.session import Session
 from seriatim.tasks import load as load_task
+from seriatim.tasks.reading import prepare, same_data
 from seriatim.training.events import Event, Started, Stepped
+from seriatim.training.objective import TaskObjective
 
 SMALL: dict[str, Any] = {"params": "4k", "batch_size": 2, "context_length": 12, "minutes": 0.01}
 
@@ -57,25 +59,21 @@ def test_the_better_value_is_first_and_no_number_last() -> None:
 
 
 def test_models_with_the_same_processor_share_their_data(book: Path) -> None:
-    tasks = {}
+    data = {}
     for name, tokenizer in (("gru", "char"), ("lstm", "char"), ("rnn", "word")):
         config = configure("language", str(book), name, {"task": {"tokenizer": {"kind": tokenizer}}}, context_length=9)
-        tasks[name] = load_task("language").prepare(config.task_config())
-    before = tasks["lstm"].batch(3, 0, 2, 2)
-    assert tasks["lstm"].share_data(tasks["gru"])
-    assert tasks["lstm"].encoded is tasks["gru"].encoded
-    assert tasks["lstm"].config.model.name == "lstm"
-    after = tasks["lstm"].batch(3, 0, 2, 2)
-    assert torch.equal(before.inputs, after.inputs)
-    assert not tasks["rnn"].share_data(tasks["gru"])
-    assert tasks["rnn"].encoded is not tasks["gru"].encoded
+        data[name] = prepare(load_task("language"), config.task_config())
+    assert same_data(*data["lstm"], *data["gru"])
+    own, shared = (TaskObjective.of(data["lstm"][0], data[name][1]).batch(3, 0, 2, 2) for name in ("lstm", "gru"))
+    assert torch.equal(own.inputs, shared.inputs)
+    assert not same_data(*data["rnn"], *data["gru"])
 
 
 def test_the_data_of_models_that_left_is_not_kept(book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare, tasks, kept = Session.prepare, {}, []
+    prepare_session, tasks, kept = Session.prepare, {}, []
 
     def prepare_and_watch(session: Session, *arguments: Any, **options: Any) -> Any:
-        task = prepare(session, *arguments, **options)
+        task = prepare_session(session, *arguments, **options)
         tasks[session.config.model.name] = weakref.ref(task)
         return task
 

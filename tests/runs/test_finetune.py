@@ -13,9 +13,11 @@ import pytest
 import seriatim
 from seriatim import tasks
 from seriatim.cli import run as cli
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.core.files import load_tensors
 from seriatim.runs.configure import configure
+from seriatim.tasks import reading
+from seriatim.tasks.batching import Sampler
 
 SMALL: dict[str, Any] = {"model": {"width": 4}}
 REVIEWS = [(f"the film was {word} {'!' * (number % 5)}", label) for number in range(30)
@@ -23,8 +25,11 @@ REVIEWS = [(f"the film was {word} {'!' * (number % 5)}", label) for number in ra
 PAIRS = [(" ".join("abcd"[: 1 + n % 4]), " ".join("dcba"[3 - n % 4 :])) for n in range(60)]
 
 
-def prepare(task: str, data: Any, **settings: Any) -> Any:
-    return tasks.load(task).prepare(configure(task, "data", "gru", settings).task_config(), data)
+def sampler_of(name: str, model: str, source: str, data: Any = None, **settings: Any) -> tuple[Any, Sampler]:
+    """Returns the training items of a task and their sampler."""
+    config = configure(name, source, model, settings).task_config()
+    prepared, splits = reading.prepare(tasks.load(name), config, data)
+    return splits.train.items, prepared.sampler(splits.train.items, Diagnostics())
 
 
 def train(out: Path, **options: Any) -> Any:
@@ -37,25 +42,24 @@ def train(out: Path, **options: Any) -> Any:
 
 def test_epochs_visit_every_example_as_often(tmp_path: Path) -> None:
     assert train(tmp_path / "r", epochs=2.5).summary["step"] == 15, "48 examples are 6 batches of 8"
-    task = prepare("classify", REVIEWS)
-    assert len(task.encoded["train"]) == 48
-    visited = Counter(item for step in range(12) for item in task.sampler.items(step, 8).tolist())
+    items, sampler = sampler_of("classify", "gru", "data", REVIEWS)
+    assert len(items) == 48
+    visited = Counter(item for step in range(12) for item in sampler.items(step, 8).tolist())
     assert visited == dict.fromkeys(range(48), 2)
 
 
 def test_epochs_of_pairs_are_their_batches() -> None:
-    task = tasks.load("translate").prepare(configure("translate", "data", "seq2seq").task_config(), PAIRS)
-    steps = task.steps_per_epoch(8)
+    items, sampler = sampler_of("translate", "seq2seq", "data", PAIRS)
+    steps = sampler.steps_per_epoch(8)
     for epoch in range(2):
-        batches = [task.sampler.items(step, 8) for step in range(epoch * steps, (epoch + 1) * steps)]
-        assert sorted(np.concatenate(batches).tolist()) == list(range(len(task.encoded["train"])))
+        batches = [sampler.items(step, 8) for step in range(epoch * steps, (epoch + 1) * steps)]
+        assert sorted(np.concatenate(batches).tolist()) == list(range(len(items)))
 
 
 def test_an_epoch_of_a_text_has_as_many_tokens(book: Path) -> None:
-    config = configure("language", str(book), "gru", {"task": {"context_length": 12}})
-    task = tasks.load("language").prepare(config.task_config())
-    tokens = len(task.encoded["train"].inputs.values)
-    assert tokens - 48 < task.steps_per_epoch(4) * 4 * 12 <= tokens
+    items, sampler = sampler_of("language", "gru", str(book), task={"context_length": 12})
+    tokens = len(items.inputs.values)
+    assert tokens - 48 < sampler.steps_per_epoch(4) * 4 * 12 <= tokens
 
 
 def test_epochs_count_whole_global_batches(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def test_a_run_finds_its_data_folder_again(table: Path, tmp_path: Path, monkeypa
     again = seriatim.load(tmp_path / "run")
     monkeypatch.chdir("/")
     assert again.evaluate() == pytest.approx(run.summary["metrics"]["test"])
-    assert again.inspect.subjects[0].task.encoded.keys() == {"train", "validation", "test"}
+    assert set(again.inspect.subjects[0].data[1]) == {"train", "validation", "test"}
     assert seriatim.resume(run.path, steps=13).summary["step"] == 13
     (tmp_path / "copies").rename(tmp_path / "moved")
     for call in (lambda: seriatim.load(run.path).evaluate(), lambda: seriatim.resume(run.path, steps=14)):

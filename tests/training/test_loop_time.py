@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -237,12 +238,12 @@ class Recording:
         task = TimedTask(lambda step: 0.5 if step % 2 else 1.0)
         evaluate = task.evaluate
 
-        def watched(*arguments: Any) -> dict[str, float]:
+        def watched(network: nn.Module) -> AnyEvaluation:
             self.evaluating = True
-            return evaluate(*arguments)
+            return replace(evaluate(network), outputs=float(sum(p.detach().sum() for p in network.parameters())))
 
         task.evaluate = watched  # type: ignore[method-assign]
-        task.sample = lambda network: f"{float(sum(p.detach().sum() for p in network.parameters())):.9g}"  # type: ignore[method-assign]
+        task.sample = lambda evaluation: f"{evaluation.outputs:.9g}"  # type: ignore[method-assign]
         loop = make_loop(self.folder, task, "lstm", **MODES[self.mode])
         if self.mode == "patience":
             loop.lr = 0.2

@@ -11,9 +11,11 @@ import torch
 
 from seriatim import tasks
 from seriatim.runs.configure import configure
+from seriatim.tasks import reading
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.config import ScheduleSettings
 from seriatim.training.loop import Loop
+from seriatim.training.objective import TaskObjective
 from seriatim.training.optimizer import SCHEDULES, layer_depths, lr_factor, timed_lr_factor
 
 ROWS = [
@@ -115,8 +117,9 @@ def test_learning_rates_fall_with_depth_as_by_hand(tmp_path: Path, model: str, n
     train = {"steps": 6, "batch_size": 8, "schedule": {"name": "constant", "warmup": 0}, "clip": None}
     sizes = {"width": 8, "layers": 2, "dropout": 0.0} | ({"heads": 2} if model == "gpt" else {})
     config = configure("classify", "data", model, {"model": sizes, "train": train | {"optimizer": optimizer}})
-    task = tasks.load("classify").prepare(config.task_config(), ROWS)
-    loop = Loop(task, task.build(), config.train, 1e-2, 0, Checkpoints(tmp_path))
+    task, splits = reading.prepare(tasks.load("classify"), config.task_config(), ROWS)
+    objective = TaskObjective.of(task, splits)
+    loop = Loop(objective, task.build(splits.train), config.train, 1e-2, 0, Checkpoints(tmp_path))
     twin: Any = copy.deepcopy(loop.network)
     depths = layer_depths(twin)
     groups = [
@@ -132,7 +135,7 @@ def test_learning_rates_fall_with_depth_as_by_hand(tmp_path: Path, model: str, n
         by_hand = torch.optim.SGD(groups, momentum=0.9)
     for step in range(3):
         loop._update()
-        batch = task.batch(step, 0, 8, 8)
+        batch = objective.batch(step, 0, 8, 8)
         by_hand.zero_grad()
         (task.loss(task.forward(twin, batch), batch) / batch.count).backward()
         by_hand.step()
