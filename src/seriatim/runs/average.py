@@ -201,7 +201,7 @@ def check_same_files(run: Run, first: Run, names: Sequence[str]) -> None:
 def content(file: Path) -> object:
     """Returns what must be equal: the values of a JSON file, without digests of settings and what follows from weights.
 
-    Notes may tell of either.
+    Notes are ignored: they may mention either.
     """
     values = json.loads(file.read_bytes())
     processor = values.get("processor")

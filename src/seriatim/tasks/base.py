@@ -432,7 +432,7 @@ class Task(ABC, Generic[S, P, E, R]):
         return []
 
     def network_views(self, network: nn.Module, evaluation: Evaluation[E, R]) -> list[View]:
-        """Returns charts for the report that an evaluation cannot tell: of gradients, before training and after it."""
+        """Returns charts of the network for the report: gradients before training and after it."""
         return []
 
     def sample(self, evaluation: Evaluation[E, R]) -> str:

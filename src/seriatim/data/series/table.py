@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import Diagnostics, SeriatimError
-from ...core.text import plural
+from ...core.text import listed, plural
 from ..dataset import Column, Dataset
 from ..kinds import LABEL
 from ..stream import Location
@@ -146,9 +146,8 @@ def grid_rows(rows: Dataset, frequency: Frequency | None, diagnostics: Diagnosti
         grid[positions] = values[members]
         blocks.append(Block(name, times[members[0]], grid, rows.locations[members[0]]))
     if irregular:
-        subject = f"series {irregular[0]}" if irregular[0] else "the times"
-        more = f" and {len(irregular) - 1} more" if len(irregular) > 1 else ""
-        diagnostics.note(f"{subject}{more}: not on a regular grid, rows are taken as consecutive steps")
+        subject = listed([f"series {irregular[0]}" if irregular[0] else "the times"], 1, total=len(irregular))
+        diagnostics.note(f"{subject}: not on a regular grid, rows are taken as consecutive steps")
     return blocks, frequency
 
 

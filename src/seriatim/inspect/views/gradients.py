@@ -24,6 +24,7 @@ from torch.nn import functional as F
 
 from ...core.device import derive, global_stream, numpy_stream
 from ...core.errors import SeriatimError
+from ...core.text import plural
 from ...nn.network import as_float32, count_parameters, token_network
 from ...nn.recurrent import Cell as RecurrentCell
 from ...report.charts import Annotation, Lines, Series, Table, View, row
@@ -347,7 +348,7 @@ def reach_table(reaches: Sequence[Reach], radius: float | None = None) -> Table:
 
 def reach_notes(reaches: Sequence[Reach], all_trained: bool) -> list[str]:
     count, longest = max(reach.sequences for reach in reaches), max(len(reach.norms) for reach in reaches)
-    notes = [f"mean over {count} sequence{'s' * (count > 1)} of up to {longest} elements"]
+    notes = [f"mean over {plural(count, 'sequence')} of up to {longest} elements"]
     if not all_trained:
         notes.append(f"networks that are not trained read {FRESH_TOKENS} kinds of random tokens")
     if others := list(dict.fromkeys(reach.label for reach in reaches if not reach.has_loss)):

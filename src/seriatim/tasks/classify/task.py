@@ -117,7 +117,7 @@ class ClassifyProcessor(PooledProcessor[Labeled]):
                     targets[row, index] = 1
                 else:
                     targets[row] = index
-        known = ", ".join(self.labels[:20]) + (" …" if len(self.labels) > 20 else "")
+        known = listed(self.labels, 20)
         for label, row in unknown.items():
             cause = f'{dataset.locations[row]}: the label "{label}" does not occur in the training split'
             diagnostics.report("data.label", cause, f"correct it, or add rows with it; the labels are: {known}")

@@ -203,7 +203,7 @@ def plot_forecast(
 ) -> ForecastPlot:
     """Returns the plot of a target from the origin `item` on, with the bands of quantiles, or else of intervals.
 
-    A `baseline` is a name with its forecasts (n,horizon,N); `actual` tells whether what came is known.
+    A `baseline` is a name with its forecasts (n,horizon,N); `actual`: whether the observed values are known.
     """
     series, position = int(origins.series[item]), int(origins.positions[item])
     shown = min(max(processor.context_length, 2 * processor.horizon), MAX_HISTORY)

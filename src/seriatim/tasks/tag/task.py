@@ -27,7 +27,7 @@ from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.metrics import ExampleScores
 from ...core.state import State
-from ...core.text import evenly_spaced
+from ...core.text import evenly_spaced, plural
 from ...data.dataset import Dataset
 from ...data.entities import OUTSIDE, EntityScore, allowed_transitions, find_spans, score_entities
 from ...data.formats.conll import Conll, append_column
@@ -291,7 +291,7 @@ class TagTask(Task[TagSettings, TagProcessor, TagEncoded, TaggedWords]):
             sentence, position = encoded.locate(int(unseen[0]))
             tag = encoded.references[sentence][position]
             location = split.rows.locations[sentence].element(position)
-            words = "1 word has a tag" if len(unseen) == 1 else f"{len(unseen):,} words have tags"
+            words = plural(len(unseen), "word has a tag", "words have tags")
             note(
                 f'{split.name}: {words} that the training split does not have, such as "{tag}" ({location}): '
                 "always counted as wrong"
