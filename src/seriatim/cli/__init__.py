@@ -10,6 +10,7 @@ import importlib
 import inspect
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,13 @@ COMMANDS = {
 }
 
 
-WITH_TASKS = ("train", "compare")  # the first argument of these is a task, whose settings are options
+TRAINING = ("train", "compare")  # the first argument of these is a task, whose settings are options
 
 
 class CommandGroup(typer.core.TyperGroup):
     """The commands in the order of --help. Verbs of runs, plug-ins included, come from their capabilities."""
+
+    tasks: Sequence[str] = ()  # besides the built-in ones, whose settings may be options of a training
 
     def list_commands(self, ctx: Any) -> list[str]:
         from .verbs import built_in_verbs
@@ -47,6 +50,9 @@ class CommandGroup(typer.core.TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in COMMANDS and cmd_name != "VERBS":
             module = importlib.import_module(f".{COMMANDS[cmd_name]}", __name__)
+            for info in module.COMMANDS[cmd_name].registered_commands:
+                if hasattr(info.callback, "add_options"):
+                    info.callback.add_options(*self.tasks)
             command = typer.main.get_command(module.COMMANDS[cmd_name])
             command.name = cmd_name
             return command
@@ -63,8 +69,8 @@ class CommandGroup(typer.core.TyperGroup):
         """Finds the command of the first argument; the second one may be a run whose plug-in brings the verb."""
         name, *rest = args
         if name in COMMANDS:
-            if name in WITH_TASKS:
-                add_options_of_tasks(name, rest)
+            if name in TRAINING:
+                self.tasks = other_tasks(rest)
             return super().resolve_command(ctx, args)
         from .verbs import verb_command
 
@@ -74,30 +80,23 @@ class CommandGroup(typer.core.TyperGroup):
         return name, command, rest
 
 
-def add_options_of_tasks(command: str, arguments: list[str]) -> None:
-    """Gives a command the options of a task that is not built in: of a plug-in or an installed package.
+def other_tasks(arguments: list[str]) -> list[str]:
+    """Returns the task of a training if it is not built in, and its settings may be options: of a plug-in or package.
 
     Args:
-        command: One that trains.
-        arguments: Its arguments, which may name the task and plug-ins.
+        arguments: Of the command; the first one may be a task.
     """
     from ..tasks import NAMES, names
 
-    files = [
-        value or after
-        for argument, after in zip(arguments, [*arguments[1:], ""], strict=True)
-        for option, _, value in [argument.partition("=")]
-        if option == "--plugin"
-    ]
     task = next(iter(arguments), "-")
-    others: list[str] = []
-    if task[:1] != "-" and task not in NAMES:
-        from ..runs.configure import add_plugins
+    if task[:1] == "-" or task in NAMES:
+        return []
+    from ..runs.configure import add_plugins
 
-        add_plugins(files)
-        others = [task] if task in names() else []
-    module = importlib.import_module(f".{COMMANDS[command]}", __name__)
-    module.COMMANDS[command].registered_commands[0].callback.add_tasks(*others)
+    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    options = [(*argument.partition("=")[::2], after) for argument, after in pairs]
+    add_plugins([value or after for option, value, after in options if option == "--plugin"])
+    return [task] if task in names() else []
 
 
 class CommandList(CommandGroup):

@@ -95,9 +95,10 @@ def training_options(*tasks: str) -> dict[str, tuple[type, str]]:
 
 
 def with_training_options(*names: str, **texts: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Returns a decorator that gives a command options of `training_options` in place of its `**short`.
+    """Returns a decorator by which a command has options of `training_options` in place of its `**short`.
 
-    The attribute `add_tasks` of the command makes them once more, with those of other tasks.
+    The attribute `add_options` of the command adds them before it is used, since a list of commands needs none; its
+    arguments are tasks that are not built in.
 
     Args:
         names: Of the options; by default all.
@@ -108,7 +109,7 @@ def with_training_options(*names: str, **texts: str) -> Callable[[Callable[..., 
         signature = inspect.signature(command, eval_str=True)
         own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
 
-        def add_tasks(*tasks: str) -> None:
+        def add_options(*tasks: str) -> None:
             chosen = {
                 name: (kind, texts.get(name, text))
                 for name, (kind, text) in training_options(*tasks).items()
@@ -127,8 +128,7 @@ def with_training_options(*names: str, **texts: str) -> Callable[[Callable[..., 
             command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
             command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
 
-        add_tasks()
-        command.add_tasks = add_tasks  # type: ignore[attr-defined]
+        command.add_options = add_options  # type: ignore[attr-defined]
         return command
 
     return decorate

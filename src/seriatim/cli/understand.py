@@ -14,7 +14,6 @@ from ..core.errors import SeriatimError
 from ..core.metrics import describe_metric, main_metric, metric_label
 from ..core.run_folder import RunFolder, list_runs
 from ..core.text import format_amount, format_duration
-from ..inspect import VIEWS
 from ..tasks import NAMES, load_spec, names
 from . import options as o
 from .output import (
@@ -69,6 +68,8 @@ def evaluate(
 
 def view_options() -> dict[str, tuple[type, str]]:
     """Returns the type and the help of every option that a view has; views that explain it differently are named."""
+    from ..inspect import VIEWS
+
     types: dict[str, type] = {}
     texts: dict[str, dict[str, list[str]]] = {}
     for view in VIEWS.values():
@@ -85,12 +86,12 @@ def view_options() -> dict[str, tuple[type, str]]:
     return {name: (kind, f"{helps[name]}.") for name, kind in types.items()}
 
 
-def with_views(function: Any) -> Any:
-    """Returns the command with an option for every view of `seriatim.inspect`, and for every option that views have."""
+def add_views(*tasks: str) -> None:
+    """Gives the command `inspect` an option for every view, and for every option that views have."""
+    from ..inspect import VIEWS
+
     flags = {name: (bool, view.summary, False) for name, view in VIEWS.items()}
     values = {name: (kind | None, text, None) for name, (kind, text) in view_options().items()}
-    own = python_inspect.signature(function, eval_str=True)
-    fixed = [p for p in own.parameters.values() if p.kind != p.VAR_KEYWORD]
     added = [
         python_inspect.Parameter(
             name,
@@ -108,8 +109,8 @@ def with_views(function: Any) -> Any:
         )
         for name, (kind, text, default) in (flags | values).items()
     ]
-    function.__signature__ = own.replace(parameters=[*fixed, *added])
-    return function
+    fixed = [p for p in INSPECT.parameters.values() if p.kind != p.VAR_KEYWORD]
+    inspect.__signature__ = INSPECT.replace(parameters=[*fixed, *added])  # type: ignore[attr-defined]
 
 
 def inspect(
@@ -134,6 +135,8 @@ def inspect(
 
     seriatim inspect runs/x --attention "They are watching ."        seriatim inspect runs/x    (lists its views)
     """
+    from ..inspect import VIEWS
+
     names = [name for name in VIEWS if chosen.pop(name)]
     options = {name: value for name, value in chosen.items() if value is not None}
     if out is not None:
@@ -239,11 +242,13 @@ def list_entries(
         print_table([kind, ""], sorted(summaries.items()), left=2)
 
 
+INSPECT = python_inspect.signature(inspect, eval_str=True)  # without the options of views
+inspect.add_options = add_views  # type: ignore[attr-defined]
 COMMANDS = {
     name: o.single_command(name, function, o.UNDERSTAND)
     for name, function in {
         "evaluate": evaluate,
-        "inspect": with_views(inspect),
+        "inspect": inspect,
         "report": report,
         "runs": runs,
         "list": list_entries,

@@ -18,7 +18,6 @@ import typer
 import typer.main
 from pydantic.fields import FieldInfo
 
-from ..core.run_folder import RunFolder
 from ..tasks import NAMES, load_spec
 from ..tasks.capability import Capability
 from . import options as o
@@ -123,6 +122,8 @@ def verb_command(name: str, arguments: Sequence[str]) -> Any:
     """Returns the command of a verb: built in, or of the run that the first argument names; None if there is none."""
     verb = built_in_verbs().get(name)
     if verb is None and arguments and (Path(arguments[0]) / "capabilities.json").is_file():
+        from ..core.run_folder import RunFolder
+
         declared = RunFolder(arguments[0]).capabilities.get(name)
         verb = None if declared is None else Verb.from_json(name, declared)
     return None if verb is None else typer.main.get_command(make_command(verb))

@@ -19,7 +19,7 @@ Color = Annotated[str, Field(pattern="^#[0-9a-fA-F]{6}$")]
 class ModelInfo(BaseModel):
     """The name, color and place in history of a model; see the class variables of `nn.settings.ModelSettings`."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", protected_namespaces=())
+    model_config = ConfigDict(frozen=True, extra="allow", protected_namespaces=(), defer_build=True)
 
     title: str = ""
     color: Annotated[list[Color], Field(min_length=2, max_length=2)] | None = None

@@ -53,7 +53,7 @@ Metrics = dict[str, Annotated[float | None, PlainValidator(_metric_value)]]
 class Record(BaseModel):
     """Base of the objects in summary.json: values have their type, unknown keys are kept."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="allow", protected_namespaces=())
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow", protected_namespaces=(), defer_build=True)
 
     def to_json(self) -> Json:
         """Returns the values that were read or given, without the defaults of others."""
