@@ -229,7 +229,7 @@ class Saliency:
     Of a tagger, the prediction for the word at a position.
     """
 
-    target: Annotated[str | None, "The label or value that is explained; by default the prediction."] = None
+    target: Annotated[str | None, "The label or value that is explained, by default the prediction."] = None
     position: Annotated[int | None, "The word whose tag is explained, counted from 0."] = None
-    steps: Annotated[int, "The first number of points of the integral; it is doubled until the sum is exact."] = 16
+    steps: Annotated[int, "The first number of points of the integral, which is doubled until the sum is exact."] = 16
     example: Example = None
