@@ -12,7 +12,8 @@ The module it names implements the view (`inspect.views`). Python, the command l
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, is_dataclass
+from threading import Lock
 from typing import Annotated, Any, NamedTuple, TypeVar, dataclass_transform, get_args
 
 T = TypeVar("T")
@@ -30,6 +31,9 @@ NO_TEXT = TextCount(0, 0)
 ONE_TEXT = TextCount(1, 1)
 TEXT_OR_OWN = TextCount(0, 1)  # without a text: the model's own data
 ANY_TEXTS = TextCount(0, None)
+
+
+_DATACLASSES = Lock()  # of which there are thirty: too many to make for --help
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,13 @@ class ViewInfo:
     declaration: type
     report: int = 0
 
+    def make_options(self, values: Mapping[str, object]) -> Any:
+        """Returns an instance of the declaration, which becomes a frozen dataclass with the first one."""
+        with _DATACLASSES:
+            if not is_dataclass(self.declaration):
+                dataclass(frozen=True, kw_only=True)(self.declaration)
+        return self.declaration(**values)
+
     @property
     def text(self) -> bool:
         """Whether it reads texts."""
@@ -113,23 +124,21 @@ DECLARED: dict[str, ViewInfo] = {}
 def view(
     name: str, module: str, *, texts: TextCount = NO_TEXT, several: bool = False, report: int = 0
 ) -> Callable[[type[T]], type[T]]:
-    """Declares a view by a class of its options, which becomes a frozen dataclass; see `ViewInfo`.
+    """Declares a view by a class of its options; see `ViewInfo`. It becomes a frozen dataclass when it is first used.
 
     The docstring of the class is the summary, then a blank line and the description. The type of each field is
-    annotated with its help.
+    annotated with its help, and each has a default.
     """
 
     def declare(cls: type[T]) -> type[T]:
-        declaration = dataclass(frozen=True, kw_only=True)(cls)
         options = {}
-        for field in fields(declaration):  # type: ignore[arg-type]
-            annotation, text = get_args(field.type)
-            default = inspect.Parameter.empty if field.default is MISSING else field.default
-            options[field.name] = OptionInfo(field.name, annotation, default, text)
-        summary, _, description = (inspect.getdoc(cls) or "").partition("\n\n")
+        for option, annotated in cls.__annotations__.items():
+            annotation, text = get_args(annotated)
+            options[option] = OptionInfo(option, annotation, getattr(cls, option), text)
+        summary, _, description = (cls.__doc__ or "").partition("\n\n")
         summary, description = (" ".join(text.split()) for text in (summary, description))
-        DECLARED[name] = ViewInfo(name, summary, description, options, texts, several, module, declaration, report)
-        return declaration
+        DECLARED[name] = ViewInfo(name, summary, description, options, texts, several, module, cls, report)
+        return cls
 
     return declare
 
@@ -140,7 +149,7 @@ Layer = Annotated[int | None, "Only this layer, counted from 0."]
 Head = Annotated[int | None, "Only this head, counted from 0."]
 Unit = Annotated[int | None, "Only this unit, counted from 0."]
 Part = Annotated[str | None, "The part of an encoder–decoder: encoder, decoder or cross."]
-Target = Annotated[str | None, "The target text of an encoder–decoder; by default what the model generates."]
+Target = Annotated[str | None, "The target text of an encoder–decoder, by default what the model generates."]
 Example = Annotated[int | None, "Without a text: this sequence of the run's validation split, counted from 0."]
 Generate = Annotated[int | None, "The number of tokens that the model generates after the text, traced step by step."]
 Seed = Annotated[int, "The seed of random weights and inputs."]

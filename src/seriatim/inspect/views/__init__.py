@@ -103,7 +103,7 @@ class InspectionView:
         if unknown := sorted(options.keys() - known.keys()):
             remedy = f"its options: {', '.join(sorted(known))}" if known else "it has none"
             raise SeriatimError("inspect.option", f"{self.info.name} has no option {unknown[0]}", remedy)
-        request = Request(texts, self.info.declaration(**options), notify or ignore)
+        request = Request(texts, self.info.make_options(options), notify or ignore)
         return Result(self.arrays(subjects, request), self.charts)
 
     def show_briefly(self, subject: Subject) -> Result | None:
