@@ -102,6 +102,7 @@ def test_damaged_files_are_named(text: str, tmp_path: Path) -> None:
         ({"averaged": {"weights": ["x"]}}, "averaged.weights.0 is not a finite number"),
         ({"times": {"training": None}}, "times.training is not a finite number"),
         ({"gradient_free": 1}, "gradient_free is not true or false"),
+        ({"model_info": {"history": 3}}, "model_info.history is not valid: Input should be '', 'sequences' or 'pairs'"),
         ({"format": "1"}, "format is not an integer"),
     ],
 )

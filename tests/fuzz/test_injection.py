@@ -88,8 +88,9 @@ def named(run: Any, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     for split in summary["metrics"]:
         summary["metrics"][split][PAYLOAD] = 0.5
         summary["baselines"].setdefault(split, {})[PAYLOAD] = {PAYLOAD: 0.5}
-    monitor = summary["monitor"]
-    (folder / "summary.json").write_text(json.dumps(with_markup(summary) | {"monitor": monitor}), encoding="utf-8")
+    info = {"title": PAYLOAD, "history": "sequences", "predecessors": [PAYLOAD], "novelty": PAYLOAD.partition("{{")[0]}
+    checked = {"monitor": summary["monitor"], "model_info": info}  # texts with braces are no novelties
+    (folder / "summary.json").write_text(json.dumps(with_markup(summary) | checked), encoding="utf-8")
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     events = [json.loads(line) for line in lines]
     text = "".join(json.dumps(event | {"unit": PAYLOAD, f"val_{PAYLOAD}": 0.5}) + "\n" for event in events)

@@ -19,20 +19,22 @@ from .metrics import finite
 from .model_info import ModelInfo
 from .run_folder import damaged
 
-TYPES = {  # type of pydantic's error → the type that the value should have
+TYPES = {  # type of the error → the type that the value should have
     "string_type": "a text",
     "bool_type": "true or false",
     "int_type": "an integer",
     "dict_type": "an object",
     "model_type": "an object",
     "list_type": "a list",
+    "number": "a finite number",
+    "metric": "a number",
 }
 
 
 def _finite_number(value: object) -> float:
     number = finite(value)
     if number is None:
-        raise PydanticCustomError("number", "a finite number")
+        raise PydanticCustomError("number", "not a finite number")
     return number
 
 
@@ -42,7 +44,7 @@ def _metric_value(value: object) -> float | None:
         return value
     number = finite(value)
     if number is None:
-        raise PydanticCustomError("metric", "a number")
+        raise PydanticCustomError("metric", "not a number")
     return number
 
 
@@ -178,6 +180,6 @@ def mean(values: Sequence[float]) -> float | None:
 
 
 def _describe(problem: ErrorDetails) -> str:
-    """Returns the key of a value and the type that it should have: "metrics.test.loss is not a number"."""
-    expected = TYPES.get(problem["type"], problem["msg"])
-    return f"{'.'.join(map(str, problem['loc']))} is not {expected}"
+    """Returns the key of a value and what is wrong with it: "metrics.test.loss is not a number"."""
+    key, expected = ".".join(map(str, problem["loc"])), TYPES.get(problem["type"])
+    return f"{key} is not valid: {problem['msg']}" if expected is None else f"{key} is not {expected}"
