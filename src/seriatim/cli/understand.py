@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect as python_inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -244,13 +244,11 @@ def list_entries(
 
 INSPECT = python_inspect.signature(inspect, eval_str=True)  # without the options of views
 inspect.add_options = add_views  # type: ignore[attr-defined]
-COMMANDS = {
-    name: o.single_command(name, function, o.UNDERSTAND)
-    for name, function in {
-        "evaluate": evaluate,
-        "inspect": inspect,
-        "report": report,
-        "runs": runs,
-        "list": list_entries,
-    }.items()
+FUNCTIONS: dict[str, Callable[..., None]] = {
+    "evaluate": evaluate,
+    "inspect": inspect,
+    "report": report,
+    "runs": runs,
+    "list": list_entries,
 }
+COMMANDS = {name: o.single_command(name, function, o.UNDERSTAND) for name, function in FUNCTIONS.items()}
