@@ -17,7 +17,7 @@ import pytest
 
 import seriatim
 from seriatim import cli
-from seriatim.cli.runner import Request, print_records, write_file
+from seriatim.cli.runner import Command, print_records, write_file
 from seriatim.data.kinds import LINES, TOKENS
 from seriatim.data.schema import Schema
 from seriatim.tasks.capability import Capability, NoOptions
@@ -113,11 +113,11 @@ def test_an_alignment_stays_laid_out(story: Path, capsys: pytest.CaptureFixture[
     outputs = {"alignment": LINES, "target": TOKENS}
     align = Capability("align", "", Schema(()), outputs, NoOptions, per_row=True)
     records = [{"alignment": "le   the 0.90\nchat  cat 0.80", "target": ["le", "chat"]}, {"alignment": "oui  yes 1.00"}]
-    request = Request(Path("run"), "align", out=tmp_path / "aligned.txt")
-    print_records(request, align, iter([records]))
+    command = Command(Path("run"), "align", out=tmp_path / "aligned.txt")
+    print_records(command, align, iter([records]))
     printed = capsys.readouterr().out
     assert printed == "le   the 0.90\nchat  cat 0.80\n\noui  yes 1.00\n\n"
-    assert write_file(request, seriatim.load(RUN).predictor, align, NoOptions(), iter([records])) == 2
+    assert write_file(command, seriatim.load(RUN).predictor, align, NoOptions(), iter([records])) == 2
     assert (tmp_path / "aligned.txt").read_text(encoding="utf-8") == printed
 
 

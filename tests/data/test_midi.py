@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from seriatim.core import registry
 from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.dataset import Dataset
 from seriatim.data.formats.midi import Midi, Note, find_notes, parse_midi, sample_roll, write_midi
@@ -22,6 +23,7 @@ from seriatim.data.split import split
 from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.music.spec import MusicSettings
 from seriatim.tasks.music.task import MusicTask
+from seriatim.tasks.reading import read_rows
 
 FEW = settings(max_examples=40, deadline=None)
 ROLLS = hnp.arrays(np.float32, st.tuples(st.integers(0, 40), st.just(88)), elements=st.sampled_from([0.0, 1.0]))
@@ -154,19 +156,22 @@ def test_what_cannot_be_written(step: float, tempo: float, word: str) -> None:
 # Pieces of every source
 
 
+MODEL = registry.models.load("gru").Settings(name="gru")
+
+
 def read(source: Any, notes: list[str] | None = None, **task: Any) -> Dataset:
     diagnostics = Diagnostics(notes=[] if notes is None else notes)
-    config = TaskConfig(task=MusicSettings(**task), data=DataSettings(source=str(source)), model=None)
-    return MusicTask.read_training_data(open_source(source), config, diagnostics)
+    config = TaskConfig(task=MusicSettings(**task), data=DataSettings(source=str(source)), model=MODEL)
+    return read_rows(MusicTask, config, open_source(source), diagnostics)
 
 
 def read_splits(source: Any, notes: list[str] | None = None, fractions: Any = None, **task: Any) -> dict[str, Dataset]:
     data = DataSettings(source=str(source), fractions=fractions)
-    config = TaskConfig(task=MusicSettings(**task), data=data, model=None)
+    config = TaskConfig(task=MusicSettings(**task), data=data, model=MODEL)
     diagnostics = Diagnostics(notes=[] if notes is None else notes)
     opened = open_source(source)
     parts = {
-        name: MusicTask.read_training_data(part, config, diagnostics)
+        name: read_rows(MusicTask, config, part, diagnostics)
         for name, part in (opened.splits or {"train": opened}).items()
     }
     train = parts.pop("train")
