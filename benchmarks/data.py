@@ -108,7 +108,7 @@ def cpu_seconds() -> float:
 
 
 def run_seriatim(kind: str, path: Path) -> None:
-    """Does what `Task.prepare` does, stage by stage, then once more as a whole."""
+    """Does what `tasks.reading.prepare` does, stage by stage, then once more as a whole."""
     with stage("import"):
         from seriatim.core.errors import Diagnostics
         from seriatim.data.check import check
@@ -116,6 +116,9 @@ def run_seriatim(kind: str, path: Path) -> None:
         from seriatim.data.split import split
         from seriatim.runs.configure import configure
         from seriatim.tasks import load
+        from seriatim.tasks.reading import Layout, prepare, read_rows
+        from seriatim.tasks.values import Split, Splits
+        from seriatim.training.objective import TaskObjective
 
         task_class = load(TASKS[kind])
     tokenizers = {name: {"kind": name, "vocab_size": size} for name, size in VOCAB_SIZES.items()}
@@ -125,7 +128,8 @@ def run_seriatim(kind: str, path: Path) -> None:
     }
     config, diagnostics = configs["word"], Diagnostics()
     with stage("read") as facts:
-        rows = task_class.read_training_data(open_source(str(path)), config, diagnostics)
+        source = open_source(str(path))
+        rows = read_rows(task_class, config, source, diagnostics)
         facts["rows"] = len(rows)
     with stage("check"):
         check(rows, task_class.schema, diagnostics)
@@ -135,22 +139,27 @@ def run_seriatim(kind: str, path: Path) -> None:
         datasets = split(rows, policy, fractions, diagnostics, {}, task_class.schema)
     with stage("fingerprint"):
         datasets["train"].fingerprint()
-    columns, kinds = rows.column_names, {role: rows.kind(role) for role in rows.columns}
+    layout = Layout(rows.column_names, task_class.stored_kinds(rows, source))
     for name, config in configs.items():
         with stage(f"train tokenizer, {name}"):
             processor = task_class.processor_type.fit(datasets["train"], config, {}, diagnostics)
         with stage(f"encode, {name}") as facts:
-            task = task_class(config, processor, columns, kinds, datasets, diagnostics)
-            facts["tokens"] = sum(count_tokens(encoded) for encoded in task.encoded.values())
+            task = task_class(config, processor, layout)
+            parts = {
+                name: Split(name, part, task.encode_split(name, part, diagnostics)) for name, part in datasets.items()
+            }
+            splits = task.link(Splits(parts), diagnostics)
+            facts["tokens"] = sum(count_tokens(splits[name].items) for name in splits)
     with stage("open again"):
-        task = task_class.prepare(config, processor=processor)
+        task, splits = prepare(task_class, config, processor=processor)
     with stage(f"{BATCHES} batches of {BATCH_SIZE}"):
+        objective = TaskObjective(task, splits.train.items, splits["validation"], diagnostics)
         for step in range(BATCHES):
-            task.batch(step, 0, BATCH_SIZE, BATCH_SIZE)
+            objective.batch(step, 0, BATCH_SIZE, BATCH_SIZE)
 
 
-def count_tokens(encoded: Any) -> int:
-    parts = [encoded.inputs] if encoded.targets is None else [encoded.inputs, encoded.targets]
+def count_tokens(items: Any) -> int:
+    parts = [part for part in (items.inputs, getattr(items, "targets", None)) if part is not None]
     return sum(int(part.lengths.sum(dtype=np.int64)) for part in parts)
 
 

@@ -27,10 +27,12 @@ from seriatim.core.device import flush_denormals, retain_freed_memory
 from seriatim.hub.warm_start import WarmStart
 from seriatim.runs.configure import configure
 from seriatim.tasks import load
-from seriatim.tasks.base import Batch, Task
+from seriatim.tasks.base import AnyTask, Batch, Split, Splits
+from seriatim.tasks.reading import prepare
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.config import Config
 from seriatim.training.loop import Loop
+from seriatim.training.objective import TaskObjective
 from seriatim.training.optimizer import lr_factor
 
 TASKS = {"rt-polarity": ("classify", 32), "wnut17": ("tag", 16)}  # task and batch size, by data
@@ -40,6 +42,7 @@ CASES = {
 }
 LR = 5e-5
 TURN = 5  # steps
+Networks = dict[str, Any]
 QUICK_SIZE = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 
 
@@ -60,31 +63,32 @@ def write_tiny_model(folder: Path) -> str:
 
 
 def train_ours(
-    task: Task[Any], config: Config, start: WarmStart, steps: int, networks: dict[str, nn.Module]
+    objective: TaskObjective, train: Split[Any], config: Config, start: WarmStart, steps: int, networks: Networks
 ) -> Iterator[None]:
-    network = networks["seriatim"] = task.build()
+    task = objective.task
+    network = networks["seriatim"] = task.build(train)
     start.load_into(network, task.name, task.hub_head, task.processor.outputs, lambda note: None)
     with tempfile.TemporaryDirectory() as folder:
         settings = config.train.model_copy(update={"steps": steps, "epochs": None})
-        loop = Loop(task, network, settings, LR, 0, Checkpoints(Path(folder)))
+        loop = Loop(objective, network, settings, LR, 0, Checkpoints(Path(folder)))
         while True:
             loop._update()
             yield
 
 
 def train_transformers(
-    task: Task[Any], config: Config, folder: str, steps: int, networks: dict[str, nn.Module]
+    objective: TaskObjective, config: Config, folder: str, steps: int, networks: Networks
 ) -> Iterator[None]:
     """Trains by the usual loop, over the tokens and labels that our processor has encoded."""
     from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
-    train, size = task.encoded["train"], config.train.batch_size
+    task, train, size = objective.task, objective.train, config.train.batch_size
     tagging = task.name == "tag"
     kind: Any = AutoModelForTokenClassification if tagging else AutoModelForSequenceClassification
     model = networks["transformers"] = kind.from_pretrained(folder, num_labels=len(task.processor.outputs)).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=LR, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: lr_factor(step, steps, config.train.schedule))
-    steps_per_epoch = task.steps_per_epoch(size)
+    steps_per_epoch = objective.steps_per_epoch(size)
     for step in itertools.count():
         if step % steps_per_epoch == 0:
             order = torch.randperm(len(train)).split(size)
@@ -103,24 +107,27 @@ def attention_mask(batch: Batch) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def accuracy(task: Task[Any], split: str, scores: Callable[[Batch], torch.Tensor]) -> float:
+def accuracy(task: AnyTask, split: Split[Any], scores: Callable[[Batch], torch.Tensor]) -> float:
     """Returns the share of correct labels, or of correct tags of words."""
-    encoded, correct, count = task.encoded[split], 0, 0
-    for rows in np.array_split(np.arange(len(encoded)), max(len(encoded) // 32, 1)):
-        batch = task.collate(encoded, rows)
+    items, correct, count = split.items, 0, 0
+    for chosen in np.array_split(np.arange(len(items)), max(len(items) // 32, 1)):
+        batch = task.collate(items, chosen)
         labeled = batch.targets >= 0
         correct += int((scores(batch).argmax(dim=-1) == batch.targets)[labeled].sum())
         count += int(labeled.sum())
     return correct / count
 
 
-def compare(name: str, task: Task[Any], config: Config, start: WarmStart, folder: str, options: Options) -> None:
+def compare(
+    name: str, task: AnyTask, splits: Splits[Any], config: Config, start: WarmStart, folder: str, options: Options
+) -> None:
     """Trains both, and reports times and accuracies."""
-    steps = 6 if options.quick else task.steps_per_epoch(config.train.batch_size)
-    networks: dict[str, Any] = {}
+    objective = TaskObjective.of(task, splits)
+    steps = 6 if options.quick else objective.steps_per_epoch(config.train.batch_size)
+    networks: Networks = {}
     runners = {
-        "seriatim": train_ours(task, config, start, steps, networks),
-        "transformers": train_transformers(task, config, folder, steps, networks),
+        "seriatim": train_ours(objective, splits.train, config, start, steps, networks),
+        "transformers": train_transformers(objective, config, folder, steps, networks),
     }
     for runner in runners.values():
         next(runner)  # the first step of both is not counted, since it includes what is done only once
@@ -139,7 +146,7 @@ def compare(name: str, task: Task[Any], config: Config, start: WarmStart, folder
         "transformers": lambda batch: networks["transformers"].eval()(batch.inputs, attention_mask(batch)).logits,
     }
     accuracies = [
-        f"{split} accuracy {' and '.join(f'{accuracy(task, split, score):.3f}' for score in scores.values())}"
+        f"{split} accuracy {' and '.join(f'{accuracy(task, splits[split], score):.3f}' for score in scores.values())}"
         for split in ("validation", "test")
     ]
     note = f"after {counted + 1} of {steps} steps: {', '.join(accuracies)}"
@@ -157,8 +164,8 @@ def main() -> None:
             task_name, batch_size = TASKS[data]
             config = configure(task_name, data, start=folder, batch_size=batch_size, lr=LR)
             start = WarmStart.open(folder)
-            task = load(task_name).prepare(config.task_config(), pretrained=start.tokenizers)
-            compare(name, task, config, start, folder, options)
+            task, splits = prepare(load(task_name), config.task_config(), pretrained=start.tokenizers)
+            compare(name, task, splits, config, start, folder, options)
 
 
 if __name__ == "__main__":

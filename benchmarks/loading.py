@@ -20,8 +20,10 @@ from benchmarks.timing import Measurement, Options, parse_options, report
 from seriatim.core.device import flush_denormals, retain_freed_memory
 from seriatim.runs.configure import configure
 from seriatim.tasks import load
+from seriatim.tasks.reading import prepare
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.loop import Loop
+from seriatim.training.objective import TaskObjective
 
 COUNT, SIZE, CLASSES = 2_000, (500, 375), 4
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -58,14 +60,15 @@ def measure(name: str, images: Path, folder: Path, options: Options) -> None:
     config = configure("classify", str(images), settings=settings)
     task_class = load("classify")
     began = time.perf_counter()
-    task = task_class.prepare(config.task_config())
+    task, splits = prepare(task_class, config.task_config())
     prepared = time.perf_counter() - began
     began = time.perf_counter()
-    task_class.prepare(config.task_config())
+    prepare(task_class, config.task_config())
     notes = [f"{prepared:.1f} s to prepare the images, {time.perf_counter() - began:.1f} s from the cache"]
+    objective = TaskObjective.of(task, splits)
     seconds: dict[str, list[float]] = {}
     for key, enabled in (("seriatim", True), ("seriatim, no prefetch", False)):
-        loop = Loop(task, task.build(), config.train, 1e-3, 0, Checkpoints(folder / key))
+        loop = Loop(objective, task.build(splits.train), config.train, 1e-3, 0, Checkpoints(folder / key))
         loop.prefetcher.enabled = enabled
         times, waits = [], []
         for _ in range(case["steps"]):

@@ -34,8 +34,8 @@ from seriatim.core.errors import SeriatimError
 from seriatim.data.source import Source, open_source
 from seriatim.models.ngram import NGram, Settings
 from seriatim.runs.configure import configure
-from seriatim.tasks import load
-from seriatim.tasks.base import Task
+from seriatim.tasks.language.task import LanguageTask
+from seriatim.tasks.reading import prepare
 
 FEW = 2_000  # lines that nltk counts
 QUERIES = 3  # probabilities requested from nltk
@@ -78,21 +78,22 @@ def read_lines(source: Source) -> list[str]:
     return [" ".join(line.split()) for line in text.removesuffix("\n").split("\n")]
 
 
-def estimate_model(path: Path, order: int) -> tuple[NGram, Task[Any]]:
-    """Returns a model of a text file, and the task with its tokens."""
+def estimate_model(path: Path, order: int) -> tuple[NGram, LanguageTask, np.ndarray]:
+    """Returns a model of a text file, the task, and the tokens of the file."""
     settings = {"task": {"tokenizer": TOKENIZER}, "data": {"fractions": [1.0, 0.0, 0.0]}, "model": {"order": order}}
     config = configure("language", str(path), "ngram", settings).task_config()
-    task = load("language").prepare(config)
-    return count_tokens(task, order), task
+    task, splits = prepare(LanguageTask, config)
+    tokens = splits.train.items.tokens[:]
+    return count_tokens(task, tokens, order), task, tokens
 
 
-def count_tokens(task: Task[Any], order: int) -> NGram:
-    tokens, tokenizer = task.encoded["train"].inputs.values[:], task.processor.tokenizer
+def count_tokens(task: LanguageTask, tokens: np.ndarray, order: int) -> NGram:
+    tokenizer = task.processor.tokenizer
     return NGram.fit(tokens, tokenizer.vocab_size, Settings(name="ngram", order=order), tokenizer.eos)
 
 
-def write_arpa(path: Path, order: int, out: Path) -> tuple[NGram, Task[Any]]:
-    model, task = estimate_model(path, order)
+def write_arpa(path: Path, order: int, out: Path) -> tuple[NGram, LanguageTask]:
+    model, task, _ = estimate_model(path, order)
     model.write_arpa(out, task.processor.tokenizer.names)
     return model, task
 
@@ -153,9 +154,12 @@ def measure_estimation(name: str, folder: Path, order: int, options: Options, no
 
 def measure_counting(name: str, folder: Path, order: int, options: Options, notes: list[str]) -> None:
     few = folder / "few.txt"
-    _, task = estimate_model(few, order)
+    _, task, tokens = estimate_model(few, order)
     competitors = Competitors(
-        {"seriatim": lambda: estimate_model(few, order), "seriatim, from ids": lambda: count_tokens(task, order)}
+        {
+            "seriatim": lambda: estimate_model(few, order),
+            "seriatim, from ids": lambda: count_tokens(task, tokens, order),
+        }
     )
 
     def make_nltk() -> Callable[[], Any]:

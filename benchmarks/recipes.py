@@ -32,15 +32,18 @@ from seriatim.core.config import set_path
 from seriatim.core.device import flush_denormals, retain_freed_memory
 from seriatim.core.errors import SeriatimError
 from seriatim.runs.configure import configure
-from seriatim.tasks.base import Task
+from seriatim.tasks.base import AnyTask, Splits
+from seriatim.tasks.reading import prepare
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.config import Config, learning_rates
 from seriatim.training.cost import solve_width
 from seriatim.training.events import Evaluated
 from seriatim.training.loop import Loop
 from seriatim.training.muon import hidden_matrices
+from seriatim.training.objective import TaskObjective
 
 TOGETHER = 4  # variants that are trained in turns
+Prepared = tuple[AnyTask, Splits[Any]]
 
 
 class Problem(NamedTuple):
@@ -161,27 +164,33 @@ def make_unit(problem: str, model: str, variant: str, seed: int, seconds: float 
     return Unit(problem, model, variant, seed, seconds, config, lr, muon_lr, init)
 
 
-def train(units: list[Unit], prepared: dict[str, Task[Any]]) -> Iterator[dict[str, object]]:
-    """Trains all of them in turns, and yields their results."""
+def train(units: list[Unit], prepared: dict[str, Prepared]) -> Iterator[dict[str, object]]:
+    """Trains all of them in turns, and yields their results.
+
+    Args:
+        units: The trainings.
+        prepared: Tasks and their splits by the settings they depend on; those that are not in it are added.
+    """
     with tempfile.TemporaryDirectory() as folder:
         runs = []
         for index, unit in enumerate(units):
             config = unit.config
             key = config.task_config().model_dump_json()
             if key not in prepared:
-                prepared[key] = tasks.load(config.task.name).prepare(config.task_config())
-            task = prepared[key]
+                prepared[key] = prepare(tasks.load(config.task.name), config.task_config())
+            task, splits = prepared[key]
             if config.params is not None:
                 config = config.model_copy(update={"model": solve_width(config.model, config.params, task.network)})
-            task.config = config.task_config()
+                task = task.with_model(config.model)
             before, after = learning_rates(unit.config), learning_rates(config)  # they may depend on the width
             lr, muon_lr = unit.lr * after[0] / before[0], unit.muon_lr * after[1] / before[1]
-            network = task.build()
+            network = task.build(splits.train)
             if unit.init:
                 initialize(network, unit.init)
+            objective = TaskObjective.of(task, splits, config.train.evaluate_limit)
             checkpoints = Checkpoints(Path(folder) / str(index))
             loop = Loop(
-                task, network, config.train, lr, unit.seed, checkpoints, clock=time.process_time, muon_lr=muon_lr
+                objective, network, config.train, lr, unit.seed, checkpoints, clock=time.process_time, muon_lr=muon_lr
             )
             runs.append((unit, loop, loop.run(), []))
         while runs:
@@ -251,7 +260,7 @@ def main() -> None:
     for chosen in filter(None, arguments.problems.split(",")):
         problem, _, model = chosen.partition("/")
         for name in [model] if model else PROBLEMS[problem].models.split():
-            prepared: dict[str, Task[Any]] = {}
+            prepared: dict[str, Prepared] = {}
             for seed in map(int, arguments.seeds.split(",")):
                 done = {(row["key"], row["seed"]) for row in load(arguments.results)}
                 variants = arguments.variants.split(";")

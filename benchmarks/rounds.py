@@ -21,11 +21,13 @@ import torch
 from seriatim import tasks
 from seriatim.core.device import flush_denormals, retain_freed_memory
 from seriatim.runs.configure import configure
+from seriatim.tasks.reading import prepare
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.config import learning_rates
 from seriatim.training.cost import solve_width
 from seriatim.training.events import Evaluated
 from seriatim.training.loop import Loop
+from seriatim.training.objective import TaskObjective
 
 ENDS = {"pause": (1.0,), "rounds": (1 / 8, 1 / 4, 1 / 2, 1.0), "again": (1 / 2,)}  # shares of the winner's time
 
@@ -37,16 +39,18 @@ def losses(arguments: argparse.Namespace, model: str, ends: tuple[float, ...]) -
         "train": {"minutes": arguments.seconds / 60, "evaluate_minutes": arguments.seconds / 8 / 60},
     }
     config = configure(arguments.task, arguments.data, model, settings)
-    task = tasks.load(arguments.task).prepare(config.task_config())
+    task, splits = prepare(tasks.load(arguments.task), config.task_config())
     config = config.model_copy(update={"model": solve_width(config.model, arguments.params, task.network)})
-    task.config = config.task_config()
+    task = task.with_model(config.model)
+    objective = TaskObjective.of(task, splits, config.train.evaluate_limit)
     lr, muon_lr = learning_rates(config)
     values: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         for number, end in enumerate(ends):
             train = config.train.model_copy(update={"minutes": end * arguments.seconds / 60})
             checkpoints = Checkpoints(Path(folder))
-            loop = Loop(task, task.build(), train, lr, 0, checkpoints, clock=time.process_time, muon_lr=muon_lr)
+            network = task.build(splits.train)
+            loop = Loop(objective, network, train, lr, 0, checkpoints, clock=time.process_time, muon_lr=muon_lr)
             if number:
                 loop.resume(new_end=True)
             evaluated = [event.metrics["loss"] for event in loop.run() if isinstance(event, Evaluated)]

@@ -34,7 +34,7 @@ from seriatim.data.settings import DataSettings
 from seriatim.decode.settings import BeamSettings, GenerationSettings
 from seriatim.inspect import VIEWS
 from seriatim.runs.run import Run
-from seriatim.tasks.base import Task
+from seriatim.tasks.base import AnyTask
 from seriatim.training.config import DistillSettings, TrainSettings
 
 DOCS = Path(__file__).parent
@@ -117,7 +117,7 @@ def model_settings(name: str) -> str:
     return settings_table(registry.models.load(name).Settings, "model.")
 
 
-def task_module(task: type[Task[Any]]) -> ModuleType:
+def task_module(task: type[AnyTask]) -> ModuleType:
     """Returns the module that defines a task."""
     return sys.modules[task.__module__]
 
@@ -150,12 +150,12 @@ def task_header(name: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def policy(task: type[Task[Any]]) -> str:
+def policy(task: type[AnyTask]) -> str:
     """Returns how a task divides rows, in words."""
     return cell(task.split_policy.describe())
 
 
-def capabilities(task: type[Task[Any]]) -> Iterator[tuple[str, str, str, str]]:
+def capabilities(task: type[AnyTask]) -> Iterator[tuple[str, str, str, str]]:
     """Yields name, summary, inputs and outputs of each capability of a task itself, not those of embeddings."""
     for name, method in task.predictor_type.methods.items():
         if method.method.__module__ == EMBEDDING:
