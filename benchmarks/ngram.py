@@ -128,8 +128,8 @@ def fit_nltk(path: Path, order: int) -> Any:
 def compare(model: NGram, ids: np.ndarray, lines: list[str], peer: Any, name: str, orders: bool) -> str:
     """Returns by how much log-probabilities differ; fails if float32 and the digits of a file do not explain it."""
     scores = [score for line in lines for score in peer.full_scores(line)]
-    difference = np.abs(model.log_probs(ids) / np.log(10) - [score for score, _, _ in scores]).max()
-    if difference > 1e-4 or (orders and model.order_used(ids).tolist() != [length for _, length, _ in scores]):
+    difference = np.abs(model.scorer.log_probs(ids) / np.log(10) - [score for score, _, _ in scores]).max()
+    if difference > 1e-4 or (orders and model.scorer.order_used(ids).tolist() != [length for _, length, _ in scores]):
         raise SystemExit(f"the log-probabilities are not those of {name}: they differ by {difference:.1g}")
     return f"log10 p differs from that of {name} by at most {difference:.1g}"
 
@@ -186,8 +186,8 @@ def measure_queries(name: str, folder: Path, order: int, options: Options, notes
     ids = tokenizer.encode(text, strict=False)
     competitors = Competitors(
         {
-            "seriatim": lambda: model.log_probs(tokenizer.encode(text, strict=False)),
-            "seriatim, from ids": lambda: model.log_probs(ids),
+            "seriatim": lambda: model.scorer.log_probs(tokenizer.encode(text, strict=False)),
+            "seriatim, from ids": lambda: model.scorer.log_probs(ids),
         }
     )
     try:

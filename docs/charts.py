@@ -27,6 +27,7 @@ from seriatim.report.render import to_svg
 from seriatim.report.theme import DARK, LIGHT
 from seriatim.runs.exchange import import_model
 from seriatim.runs.run import Run
+from seriatim.tasks.predictor import Request
 
 FOLDER = Path(__file__).parent / "images"
 RUNS = Path(__file__).parent.parent / "build" / "charts"
@@ -140,10 +141,9 @@ def scene_captions() -> dict[int, tuple[np.ndarray, list[str]]]:
 def show_attend_tell() -> Charts:
     image = next(image for image, texts in scene_captions().values() if len(texts) == 1 and " a " not in texts[0][2:])
     run = captioning_model("show_attend_tell")
-    dataset = run.task.read([{"image": image}], run.predictor.capabilities["align"].inputs)
-    method = run.predictor.methods["align"]
-    options = method.options()
-    return run.predictor.charts("align", dataset, options, method.method(run.predictor, dataset, options))
+    answer = run.predictor.execute(Request("align", [{"image": image}]))
+    options = answer.capability.options()
+    return [chart for part in answer for chart in run.predictor.charts("align", part.rows, options, part.records)]
 
 
 def show_tell() -> Charts:
