@@ -149,7 +149,7 @@ def run_seriatim(kind: str, path: Path) -> None:
                 name: Split(name, part, task.encode_split(name, part, diagnostics)) for name, part in datasets.items()
             }
             splits = task.link(Splits(parts), diagnostics)
-            facts["tokens"] = sum(count_tokens(splits[name].items) for name in splits)
+            facts["tokens"] = sum(count_tokens(kind, splits[name].items) for name in splits)
     with stage("open again"):
         task, splits = prepare(task_class, config, processor=processor)
     with stage(f"{BATCHES} batches of {BATCH_SIZE}"):
@@ -158,8 +158,8 @@ def run_seriatim(kind: str, path: Path) -> None:
             objective.batch(step, 0, BATCH_SIZE, BATCH_SIZE)
 
 
-def count_tokens(items: Any) -> int:
-    parts = [part for part in (items.inputs, getattr(items, "targets", None)) if part is not None]
+def count_tokens(kind: str, items: Any) -> int:
+    parts = [items.inputs, items.targets] if kind == "pairs" else [items.inputs]
     return sum(int(part.lengths.sum(dtype=np.int64)) for part in parts)
 
 
