@@ -91,11 +91,11 @@ def has_started(folder: Path) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A task with its data.
+    """A task and its splits.
 
     Args:
         task: The task, with the settings of the model that is trained.
-        splits: Its data.
+        splits: The data, encoded.
     """
 
     task: AnyTask
@@ -245,7 +245,7 @@ class Session:
             self.notify(text)
 
     def prepare(self, ranks: Ranks, **options: Any) -> Prepared:
-        """Returns the task with its data, read once, on rank 0 first: the others then find it in the cache, or stop."""
+        """Returns the task and its splits. Rank 0 reads first: the others then find the data in the cache, or stop."""
         if self.prepared is not None:
             return self.prepared
         task_type = load_task(self.config.task.name)
@@ -464,7 +464,7 @@ class Session:
         """Writes summary.json and, once trained, examples, evaluation and inspection.json, model card and report.
 
         Args:
-            prepared: The task with its data.
+            prepared: The task and its splits.
             outcome: How the training went.
             model: The trained network or gradient-free model; None before training.
         """

@@ -85,7 +85,7 @@ class Loop:
     """A training.
 
     Args:
-        objective: What is minimized and monitored: a task with its data, or a distillation.
+        objective: What is minimized and monitored: the loss of a task, or a distillation.
         network: The network; it is trained in place.
         settings: The settings of the loop.
         lr: The peak learning rate.
