@@ -6,6 +6,7 @@ Exit codes: 0; 1 a failure; 2 the user's mistake; 130 Ctrl-C; 143 SIGTERM.
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import inspect
 import os
@@ -71,10 +72,13 @@ class CommandGroup(typer.core.TyperGroup):
         if name in COMMANDS:
             if name in TRAINING:
                 self.tasks = other_tasks(rest)
-            return super().resolve_command(ctx, args)
+            found = super().resolve_command(ctx, args)
+            gc.enable()
+            return found
         from .verbs import verb_command
 
         command = verb_command(name, rest)
+        gc.enable()
         if command is None:
             raise SeriatimError("usage", f'there is no command "{name}"', did_you_mean(name, self.list_commands(ctx)))
         return name, command, rest
@@ -144,6 +148,7 @@ def root(
 
 def main() -> None:
     """Runs the command of the process and exits."""
+    gc.disable()  # until the command is known: of what is loaded for it, nothing is garbage
     sys.exit(run())
 
 

@@ -26,6 +26,9 @@ def model_names() -> list[str]:
     return registry.models.names()
 
 
+MODELS = ", ".join(model_names())
+
+
 Task = Annotated[
     str | None,
     typer.Argument(
@@ -39,7 +42,7 @@ Model = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help=f"The architecture: {', '.join(model_names())}. (default: depends on the task)",
+        help=f"The architecture: {MODELS}. (default: depends on the task)",
         autocompletion=model_names,
     ),
 ]
@@ -47,7 +50,7 @@ ModelOrAuto = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help=f"The architecture: {', '.join(model_names())}. auto: tries those that fit, within --minutes, and keeps "
+        help=f"The architecture: {MODELS}. auto: tries those that fit, within --minutes, and keeps "
         "the best. (default: depends on the task)",
         autocompletion=lambda: [*model_names(), "auto"],
     ),
