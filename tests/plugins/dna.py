@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
+from pydantic import Field
 
+from seriatim.core.config import Settings
 from seriatim.data.kinds import Kind
 from seriatim.data.sequences import Sequences
 from seriatim.nn.layers import NumberInput
@@ -20,22 +22,29 @@ def parse(cell):
 DNA = Kind("DNA", parse, size=len)
 
 
+class DnaSettings(Settings):
+    """How DNA is read."""
+
+    opposite: bool = Field(False, description="read the opposite strand")
+
+
 @dataclass(frozen=True)
 class DnaCodec(SequenceCodec):
     """DNA as one of four numbers per base."""
 
-    modality = Modality("dna", "DNA sequences", (DNA,))
+    modality = Modality("dna", "DNA sequences", (DNA,), settings=DnaSettings)
 
+    opposite: bool
     longest: int
     max_length: int | None = None
 
     @classmethod
     def fit(cls, train, role, config, pretrained, diagnostics):
-        return cls(max(map(len, train[role])))
+        return cls(config.task.dna.opposite, max(map(len, train[role])))
 
     def encode(self, dataset, role, diagnostics=None):
-        bases = np.eye(4, dtype=np.float32)
-        return Sequences.of((bases[["ACGT".index(base) for base in text]] for text in dataset[role]), width=4)
+        one_hot, order = np.eye(4, dtype=np.float32), "TGCA" if self.opposite else "ACGT"
+        return Sequences.of((one_hot[[order.index(base) for base in text]] for text in dataset[role]), width=4)
 
     def input_module(self, model):
         module = NumberInput(4, model.embedding)

@@ -205,6 +205,12 @@ def _own_modality() -> Iterator[None]:
         del CODECS[registered]
     for order in (INPUT_KINDS, MOST_SPECIFIC_FIRST):
         order.remove(kind)
+    classes = [SequenceSettings]
+    for cls in classes:
+        classes += cls.__subclasses__()
+        del cls.model_fields["dna"]
+        cls.__annotations__.pop("dna", None)
+        cls.model_rebuild(force=True)
     sys.modules.pop("plugin_dna", None)
 
 
@@ -215,10 +221,11 @@ def test_a_plugin_adds_a_modality(tmp_path: Path) -> None:
     texts = ["".join(random.choice(list("ACGT"), int(random.integers(6, 14)))) for _ in range(120)]
     lines = [f"{text},{'rich' if text.count('G') + text.count('C') > len(text) / 2 else 'poor'}" for text in texts]
     (tmp_path / "genes.csv").write_text("\n".join(["sequence,label", *lines]) + "\n", encoding="utf-8")
+    small = {"model": {"width": 8}}
+    train = {"report": False, "plugin": DNA}
     run = seriatim.train(
-        "classify", tmp_path / "genes.csv", "gru", settings={"model": {"width": 8}}, steps=60, out=tmp_path / "run",
-        plugin=DNA,
-    )  # fmt: skip
+        "classify", tmp_path / "genes.csv", "gru", settings=small, steps=60, out=tmp_path / "run", **train
+    )
     stored = json.loads((tmp_path / "run" / "data.json").read_text(encoding="utf-8"))
     assert stored["processor"]["input"]["type"] == "DnaCodec"
     opened = seriatim.load(tmp_path / "run")
@@ -231,12 +238,24 @@ def test_a_plugin_adds_a_modality(tmp_path: Path) -> None:
     assert opened.predictor.usage("run")[0].shell == "seriatim classify run ACGT"
     rows = [f"{text},{text.count('G')}" for text in texts]
     (tmp_path / "guanine.csv").write_text("\n".join(["sequence,count", *rows]) + "\n", encoding="utf-8")
-    settings = {"task": {"input_kind": "dna"}, "model": {"width": 8}}
+    settings = {"task": {"input_kind": "dna", "dna": {"opposite": True}}, "model": {"width": 8}}
     columns = {"column": "sequence", "target": "count"}
     other = seriatim.train(
-        "regress", tmp_path / "guanine.csv", "tcn", settings=settings, steps=2, out=tmp_path / "other", **columns
+        "regress",
+        tmp_path / "guanine.csv",
+        "tcn",
+        settings=settings,
+        steps=2,
+        out=tmp_path / "other",
+        **columns,
+        **train,
     )
     assert len(other.regress(["ACGT"])) == 1
+    assert other.predictor.model_input(["ACGT"]).sequences == [{"element": list("TGCA")}]
+    assert other.settings["task"]["dna"] == {"opposite": True}
+    assert run.settings["task"]["dna"] == {"opposite": False}
+    with pytest.raises(SeriatimError, match=r"dna\.oposite: unknown setting"):
+        validate(SequenceSettings, {"dna": {"oposite": True}})
     with pytest.raises(SeriatimError) as caught:
         seriatim.train("classify", tmp_path / "genes.csv", "resnet", steps=1, out=tmp_path / "third")
     assert caught.value.code == "data.column"  # it reads images only

@@ -37,6 +37,23 @@ class Settings(BaseModel):
     )
 
 
+def add_section(settings: type[Settings], name: str, section: type[Settings]) -> None:
+    """Adds a section of settings to a class and its subclasses, those that are defined later among them.
+
+    Args:
+        settings: The class.
+        name: The name of the section.
+        section: Its class; the first line of its docstring describes it.
+    """
+    settings.__annotations__[name] = section  # which later subclasses inherit
+    classes = [settings]
+    for cls in classes:  # it grows
+        classes += cls.__subclasses__()
+        field = FieldInfo(annotation=section, default_factory=section, description=section.__doc__)
+        cls.model_fields[name] = field
+        cls.model_rebuild(force=True)
+
+
 def parse_count(value: object) -> object:
     """Converts '1M' to 1000000 and '70k' to 70000; returns anything else unchanged for pydantic to validate."""
     if isinstance(value, str):

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator
 from pydantic import Field as Setting
 
-from ..core.config import Settings
+from ..core.config import Settings, add_section
 from ..data.images import IMAGE
 from ..data.kinds import KINDS, MOST_SPECIFIC_FIRST, NUMBER, NUMBERS, TEXT, Kind
 from ..data.schema import Field
@@ -34,12 +34,14 @@ class Modality:
         plural: Inputs of it, for messages.
         kinds: The kinds of its cells.
         named: The kinds if the user names the modality; by default the same.
+        settings: The section `task.NAME` of tasks that read one input, if the modality has settings of its own.
     """
 
     name: str
     plural: str
     kinds: tuple[Kind, ...]
     named: tuple[Kind, ...] = ()
+    settings: type[Settings] | None = None
 
     @property
     def kinds_if_named(self) -> tuple[Kind, ...]:
@@ -63,6 +65,8 @@ def add_modality(modality: Modality) -> None:
         for order in (INPUT_KINDS, MOST_SPECIFIC_FIRST):
             if kind not in order:
                 order.insert(order.index(TEXT), kind)
+    if modality.settings is not None:
+        add_section(SequenceSettings, modality.name, modality.settings)
 
 
 def plural_of(modality: str) -> str:
