@@ -88,19 +88,21 @@ def other_tasks(arguments: list[str]) -> list[str]:
     """Returns the task of a training if it is not built in, and its settings may be options: of a plug-in or package.
 
     Args:
-        arguments: Of the command; the first one may be a task.
+        arguments: Of the command; one of them may be a task.
     """
     from ..tasks import NAMES, names
 
-    task = next(iter(arguments), "-")
-    if task[:1] == "-" or task in NAMES:
+    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    options = [(*argument.partition("=")[::2], after) for argument, after in pairs]
+    plugins = [value or after for option, value, after in options if option == "--plugin"]
+    first = next(iter(arguments), "-")
+    if not plugins and (first[:1] == "-" or first in NAMES):
         return []
     from ..runs.configure import add_plugins
 
-    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
-    options = [(*argument.partition("=")[::2], after) for argument, after in pairs]
-    add_plugins([value or after for option, value, after in options if option == "--plugin"])
-    return [task] if task in names() else []
+    add_plugins(plugins)
+    task = next((argument for argument in arguments if argument in names()), "")
+    return [task] if task and task not in NAMES else []
 
 
 class CommandList(CommandGroup):

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.config import Settings, validate
 from ..core.errors import Diagnostics, SeriatimError, did_you_mean
-from ..core.files import atomic_file
+from ..core.files import atomic_file, path_exists
 from ..core.text import format_number
 from ..data.formats import tables
 from ..data.kinds import LINES, TEXT
@@ -151,7 +151,7 @@ def read_inputs(command: Command, capability: Capability) -> Iterator[DataInput 
     fixed = {role: read_fixed(text) for role, text in command.fixed.items()}
     roles = [field.role for field in schema.fields if field.required and field.role not in fixed]
     if command.data is not None:
-        yield Path(command.data) if Path(command.data).exists() else open_source(command.data, command.data_dir)
+        yield Path(command.data) if path_exists(command.data) else open_source(command.data, command.data_dir)
     elif capability.own_data and not command.inputs:
         yield None
     elif command.inputs == ["-"] or not command.inputs:
@@ -162,7 +162,7 @@ def read_inputs(command: Command, capability: Capability) -> Iterator[DataInput 
             yield [parse_line(line, roles, fixed) for line in part]
     elif len(roles) == 1:
         inputs = list(command.inputs)
-        is_file = TEXT not in schema[roles[0]].kinds and len(inputs) == 1 and Path(inputs[0]).exists()
+        is_file = TEXT not in schema[roles[0]].kinds and len(inputs) == 1 and path_exists(inputs[0])
         yield Path(inputs[0]) if is_file else [{roles[0]: text, **fixed} for text in inputs]
     else:
         *shared, _ = roles

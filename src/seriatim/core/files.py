@@ -101,6 +101,14 @@ def cache_folder(*parts: str) -> Path:
     return folder
 
 
+def path_exists(name: str | Path) -> bool:
+    """Returns whether a text names a file or folder; one that is too long for a name does not."""
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):
+        return False
+
+
 @contextlib.contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
     """Yields a temporary path beside `path`; the file written there is synced and renamed to `path` at the end."""

@@ -92,7 +92,7 @@ def average(
             copy_files(first.path, folder, history)
         else:
             created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-            known = {key: value for key, value in first.summary.items() if key not in RESULTS}
+            known = {key: value for key, value in first.results.to_json().items() if key not in RESULTS}
             results = RunSummary.model_validate(known).replace(
                 created=created, reason="averaged", averaged=origin, parameters=count_parameters(run.network)
             )

@@ -80,22 +80,17 @@ def inline_references(value: object, definitions: Mapping[str, Json]) -> object:
     return {key: inline_references(item, definitions) for key, item in value.items()}
 
 
-def task_capabilities(task: type[AnyTask]) -> Json:
-    """Returns the JSON of each capability of a task's predictor, by name; no network is built."""
-    inputs, methods = task.schema.inputs(), task.predictor_type.methods
-    return {name: capability_to_json(method.resolve(inputs)) for name, method in methods.items()}
-
-
-def predictor_capabilities(task: AnyTask, rows: Dataset) -> Json:
+def predictor_capabilities(task: AnyTask, rows: Dataset | None = None) -> Json:
     """Returns the JSON of each capability of the predictor of a prepared task, which may lack some of its class.
 
     Args:
-        task: Ready for training.
-        rows: Some of its data, for examples.
+        task: The task of a run.
+        rows: Some of its data, for examples; None if it was not trained here.
     """
-    capabilities = task.predictor_type.describe(task)
-    declared = {
-        name: replace(capability, examples=capability.examples or example_inputs(capability, rows, task.schema))
-        for name, capability in capabilities.items()
-    }
+    declared = task.predictor_type.describe(task)
+    if rows is not None:
+        declared = {
+            name: replace(capability, examples=capability.examples or example_inputs(capability, rows, task.schema))
+            for name, capability in declared.items()
+        }
     return {name: capability_to_json(capability) for name, capability in declared.items()}

@@ -27,11 +27,12 @@ from ..hub.writing import find_head, write_model
 from ..models.ngram import NGram
 from ..nn.network import count_parameters, weights
 from ..tasks import load_all
+from ..tasks.base import AnyTask
 from ..tasks.language.task import LanguageTask, read_arpa
 from ..tasks.processor import Processor
 from ..tasks.reading import Layout
 from ..training.config import Config, make_config
-from .capabilities import task_capabilities
+from .capabilities import predictor_capabilities
 from .run import WEIGHTS, Run, save_task
 from .session import check_unused
 
@@ -105,8 +106,9 @@ def _write_run(
     with locked_folder(folder):
         check_unused(folder)
         settings = config.model_dump(mode="json")
-        save_task(folder, task_class(config.task_config(), processor, Layout()), settings)
-        write_json(folder / "capabilities.json", task_capabilities(task_class))
+        task: AnyTask = task_class(config.task_config(), processor, Layout())
+        save_task(folder, task, settings)
+        write_json(folder / "capabilities.json", predictor_capabilities(task))
         save_tensors(folder / WEIGHTS, dict(tensors))
         run = Run.create(folder, settings)
         results = RunSummary(

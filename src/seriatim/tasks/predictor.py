@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from ..core.config import Settings, validate
 from ..core.errors import Diagnostics, SeriatimError, did_you_mean
+from ..core.files import path_exists
 from ..data.dataset import Dataset
 from ..data.source import DataInput, Source, open_source
 from ..nn.inference import device_of, run_batches
@@ -192,8 +193,16 @@ class Answer:
         return self.diagnostics.notes
 
     def predictions(self) -> Predictions:
-        """Returns all records."""
-        predictions = Predictions(record for part in self for record in self.rename_main(part.records))
+        """Returns all records; the pieces of a streamed output are joined."""
+        records: list[Record] = []
+        begun = -1  # the row whose output the next piece continues
+        for part in self:
+            own = list(self.rename_main(part.records))
+            if not part.complete and part.first == begun:
+                own = [{**own[0], self.main: records.pop()[self.main] + own[0][self.main]}]
+            begun = -1 if part.complete else part.first
+            records += own
+        predictions = Predictions(records)
         predictions.source = self._source if self.capability.per_row else None
         return predictions
 
@@ -325,7 +334,7 @@ class Predictor(Generic[T]):
         try:
             kind.parse(inputs)
         except (ValueError, SeriatimError):  # a file that does not exist is then reported as such
-            return Path(inputs).suffix[1:].isalpha() or Path(inputs).exists()
+            return Path(inputs).suffix[1:].isalpha() or path_exists(inputs)
         return False
 
     def _parts(self, method: CapabilityMethod, call: Call[Any], size: int | None, own_data: bool) -> Iterator[Part]:
@@ -340,10 +349,13 @@ class Predictor(Generic[T]):
 
     def _stream(self, method: CapabilityMethod, call: Call[Any]) -> Iterator[Part]:
         assert method.pieces is not None
-        for row in range(len(call.rows)):
-            rows = call.rows.take(np.array([row]))
-            for record in method.pieces(self, replace(call, rows=rows)):
-                yield Part(row, rows, [record], complete=False)
+        rows = [call.rows.take(np.array([row])) for row in range(len(call.rows))]
+        answers = [method.pieces(self, replace(call, rows=row)) for row in rows]  # which refuses options at once
+        return (
+            Part(first, row, [record], complete=False)
+            for first, (row, records) in enumerate(zip(rows, answers, strict=True))
+            for record in records
+        )
 
     def ensemble(self, others: Sequence[Predictor[T]]) -> Predictor[T]:
         """Returns a predictor that averages the probabilities of this one and others."""

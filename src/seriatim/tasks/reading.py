@@ -248,9 +248,10 @@ def restore_kinds(rows: Dataset, layout: Layout) -> Dataset:
 
 def _pathless(kind: Kind) -> Kind:
     def parse(cell: Cell) -> Any:
-        named = cell.get("path") if isinstance(cell, Mapping) and not cell.get("bytes") else cell
-        if isinstance(named, str | Path):
+        named = (cell.get("bytes") or cell.get("path")) if isinstance(cell, Mapping) else cell
+        value = None if isinstance(named, str | Path) else kind.parse(cell)
+        if value is None or isinstance(value, Path):  # whatever a kind makes of a cell
             raise CellError("input.path", "names a file, and files are not read here", "send the contents of the file")
-        return kind.parse(cell)
+        return value
 
     return replace(kind, parse=parse, is_path=False)

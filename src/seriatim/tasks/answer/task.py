@@ -84,17 +84,20 @@ class AnswerPredictor(EmbeddingPredictor):
                     cause = f"{dataset.locations[row]}: the {role} is empty"
                     raise SeriatimError("predict.input", cause, 'pass {"context": "…", "question": "…"}')
         records = []
-        for row, answers in enumerate(self.find_answers(dataset, options.nbest, options.threshold)):
+        for row, answers in enumerate(self.find_answers(dataset, options.nbest, options.threshold, call.diagnostics)):
             record = dict(answers[0]) | ({"answers": answers} if options.nbest > 1 else {})
             record |= {role: dataset[role][row] for role in ("id", "question") if role in dataset}
             records.append(record)
         return records
 
-    def find_answers(self, dataset: Dataset, nbest: int, threshold: float | None) -> list[list[Record]]:
+    def find_answers(
+        self, dataset: Dataset, nbest: int, threshold: float | None, diagnostics: Diagnostics
+    ) -> list[list[Record]]:
         """Returns the best answers to each question, best first; no answer is the text "", from 0 to 0."""
         unanswerable = self.processor.unanswerable or threshold is not None
         threshold = self.task.settings.threshold if threshold is None else threshold
-        encoded = replace(self.processor, unanswerable=unanswerable).encode(dataset, Diagnostics())
+        encoded = replace(self.processor, unanswerable=unanswerable).encode(dataset, diagnostics)
+        diagnostics.raise_problems()
         if not len(encoded):
             return []
         scores = self.scores(encoded)
@@ -306,7 +309,7 @@ class AnswerTask(Task[AnswerSettings, AnswerProcessor, AnswerEncoded, AnswerOutp
         self, network: nn.Module, split: Split[AnswerEncoded], progress: Progress | None = None
     ) -> Evaluation[AnswerEncoded, AnswerOutputs]:
         encoded = split.items
-        loss, scores = self.score_items(network, encoded)
+        loss, scores = self.score_items(network, encoded, progress)
         best = search_spans(encoded, np.arange(len(encoded)), scores, self.processor.answer_length)
         texts = self.answer_texts(split, best)
         references = [[text for text, _ in encoded.answers[row]] for row in best.rows.tolist()]

@@ -125,7 +125,10 @@ class LanguageModelPredictor(EmbeddingPredictor["LanguageTask"]):
     # Capabilities
 
     def stream_generation(self, call: Call[GenerateOptions]) -> Iterator[Record]:
-        """Yields the continuation of one prompt piece by piece."""
+        """Returns the continuation of a prompt piece by piece; options that cannot be streamed are refused at once."""
+        if call.options.beams > 1 or call.options.nbest > 1:
+            cause = "beam search and several answers cannot be streamed"
+            raise SeriatimError("generate.options", cause, "omit --beams and --nbest")
         return self.rounded(call.options.int8).stream(call.rows["text"][0], call.options)
 
     @capability(GENERATE, pieces=stream_generation)
@@ -344,9 +347,6 @@ class LanguageModelPredictor(EmbeddingPredictor["LanguageTask"]):
 
         The last piece has the other columns of `generate`, too.
         """
-        if options.beams > 1 or options.nbest > 1:
-            cause = "beam search and several answers cannot be streamed"
-            raise SeriatimError("generate.options", cause, "omit --beams and --nbest")
         eos, stopped = self.tokenizer.eos, self._stopper(options)
         constraints = Constraints(1, options, eos, self.forbidden, None)
         row = self.encode_prompt(prompt)

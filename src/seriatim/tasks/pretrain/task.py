@@ -15,7 +15,7 @@ the sum over pairs is weighted by the masked tokens per pair of the whole step, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, cast
@@ -392,8 +392,10 @@ class PretrainTask(Task[PretrainSettings, PretrainProcessor, EncodedPassages, Pr
             yield whole.take(np.flatnonzero(np.isin(group, spans)))
 
     @torch.inference_mode()
-    def predict_masked(self, network: nn.Module, batches: Iterable[MaskedBatch]) -> PretrainPredictions:
-        """Returns the predictions of a network for passages, in order."""
+    def predict_masked(
+        self, network: nn.Module, batches: Iterable[MaskedBatch], notify: Callable[[int], None] = lambda done: None
+    ) -> PretrainPredictions:
+        """Returns the predictions of a network for passages, in order; `notify` receives how many are done."""
         network.eval()
         device = device_of(network)
         parts: list[tuple[np.ndarray, ...]] = []
@@ -411,12 +413,15 @@ class PretrainTask(Task[PretrainSettings, PretrainProcessor, EncodedPassages, Pr
             predicted = best.cpu().numpy(), log_prob.cpu().numpy()
             parts.append((*tokens, *predicted, rows.unrelated, pairs.argmax(dim=1).numpy(), pair_log_prob.numpy()))
             before += len(rows)
+            notify(before)
         return PretrainPredictions(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
     def evaluate(
         self, network: nn.Module, split: Split[EncodedPassages], progress: Progress | None = None
     ) -> Evaluation[EncodedPassages, PretrainPredictions]:
-        result = self.predict_masked(network, self.draw_evaluated(split, split.items.numbers))
+        numbers = split.items.numbers
+        notify = (lambda done: None) if progress is None else (lambda done: progress(done, len(numbers)))
+        result = self.predict_masked(network, self.draw_evaluated(split, numbers), notify)
         masked = result.log_prob, result.best == result.token
         metrics = self.measure_predictions(masked, (result.pair_log_prob, result.predicted == result.unrelated))
         return Evaluation(split, metrics, result)

@@ -418,7 +418,7 @@ class TagTask(Task[TagSettings, TagProcessor, TagEncoded, TaggedWords]):
         self, network: Network, split: Split[TagEncoded], progress: Progress | None = None
     ) -> Evaluation[TagEncoded, TaggedWords]:
         encoded, head = split.items, network.head
-        loss, parts = self.score_items(network, encoded)
+        loss, parts = self.score_items(network, encoded, progress)
         words, scores = encoded.item_words(np.arange(len(encoded))), np.concatenate(parts)
         if split.name == "validation" and self.calibrated:  # as `calibrate` will leave it
             scores = scores + entity_offset(head, self.processor.tags, encoded, words, scores)[0]
