@@ -113,7 +113,9 @@ def test_what_seeds_have_in_common_is_made_once(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("seriatim.report.write_run_report", lambda run: reported.append(run.path.name))
     task, evaluated = load_task("classify"), []
     baselines = task.baselines
-    monkeypatch.setattr(task, "baselines", lambda self, split: evaluated.append(split) or baselines(self, split))
+    monkeypatch.setattr(
+        task, "baselines", lambda self, splits, names: evaluated.extend(names) or baselines(self, splits, names)
+    )
     rows = [(f"{word} {n % 7} words", label) for n in range(60) for word, label in (("good", "a"), ("bad", "b"))]
     comparison = seriatim.compare("classify", rows, ["mlp", "gru"], seeds=2, steps=2, batch_size=2, out=tmp_path)
     assert reported == ["mlp", "gru"]

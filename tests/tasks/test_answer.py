@@ -347,7 +347,7 @@ def test_versions_differ_in_empty_answers() -> None:
 
 def test_metrics_of_questions_with_and_without_answers() -> None:
     predictions, references = ["Oslo", "", "Bay", "x"], [["Oslo"], [], ["Oslo Bay"], []]
-    assert answer_metrics(predictions, references, unanswerable=True) == {
+    assert dict(answer_metrics(predictions, references, unanswerable=True)) == {
         "exact_match": 0.5,
         "f1": pytest.approx((1 + 1 + 2 / 3 + 0) / 4),
         "has_answer_exact_match": 0.5,
@@ -507,7 +507,7 @@ def test_files_are_answered_row_by_row(trained: tuple[AnswerPredictor, bool], tm
     known = reading.read_split(predictor.task, write(tmp_path / "known.jsonl", records))
     metrics = predictor.task.evaluate(predictor.network, known).metrics
     references = [[answer["text"] for answer in record["answers"]] for record in records]
-    expected = answer_metrics(list(official.values()), references, unanswerable)
+    expected = dict(answer_metrics(list(official.values()), references, unanswerable))
     assert {name: metrics[name] for name in expected} == expected
     pairs = [(record["context"], record["question"]) for record in records]
     assert [row["prediction"] for row in predictor.predict(pairs)] == list(official.values())

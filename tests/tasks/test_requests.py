@@ -47,7 +47,6 @@ def test_no_cell_of_a_request_without_paths_opens_a_file(photo: Path, cell: str)
     "request_values",
     [
         {"inputs": Path("new.csv")},
-        {"inputs": {"train": "new.csv"}},
         {"inputs": None},
         {"inputs": ["a"], "options": {"among": "new.csv"}},
     ],
