@@ -148,6 +148,7 @@ def test_settings_within_sentences_exist() -> None:
         known |= set(re.findall(r"\| `(model\.[a-z_.]+)` \|", TEXTS[f"models/{name}.md"]))
     sections = {path.rpartition(".")[0] for path in known} | {
         "data.json",
+        "task.py",
         "model.safetensors",
         "train.conllu",
         "train.en",

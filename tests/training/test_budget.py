@@ -165,7 +165,7 @@ def test_what_was_decided_is_stored_and_resumed(book: Path, tmp_path: Path) -> N
     train = run.config.train
     assert train.batch_size in (8, 16, 32)
     assert train.evaluations >= 10
-    assert train.evaluate_limit >= 10_000
+    assert train.evaluate_limit is None, "a sample does not depend on the pace"
     assert any(f"batch size {train.batch_size}" in note for note in run.summary["notes"])
     stages = run.summary["times"]
     assert set(stages) == {"reading", "training", "evaluation", "final_evaluation"}
