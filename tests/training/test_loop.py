@@ -238,8 +238,9 @@ def test_clipping_by_the_global_norm(prepared: Any, tmp_path: Path) -> None:
 
 
 def test_label_smoothing_and_sums(prepared: Any) -> None:
-    network, batch = prepared.build(), prepared.batch(0, 0, 4, 4)
-    loss = prepared.loss(prepared.forward(network, batch), batch, 0.1)
+    task, splits = prepared
+    network, batch = task.build(splits.train), TaskObjective.of(task, splits).batch(0, 0, 4, 4)
+    loss = task.loss(task.forward(network, batch), batch, 0.1)
     logits, _ = network(batch.inputs)
     expected = F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), label_smoothing=0.1)
     assert loss.item() / batch.count == pytest.approx(expected.item(), rel=1e-5)
@@ -254,7 +255,7 @@ def test_evaluation_is_the_mean_over_all_tokens(prepared: Any, monkeypatch: pyte
         logits, _ = network(tokens[:, :-1])
         expected = F.cross_entropy(logits[0], tokens[0, 1:]).item()
     assert task.evaluate(network, validation).metrics["loss"] == pytest.approx(expected, rel=0.05)
-    monkeypatch.setattr("seriatim.tasks.language.task.EVALUATION_ROWS", 1)
+    monkeypatch.setattr("seriatim.tasks.language.engine.EVALUATION_ROWS", 1)
     metrics = task.evaluate(network, validation).metrics
     assert metrics["loss"] == pytest.approx(expected, rel=1e-5)
     assert metrics["perplexity"] == pytest.approx(math.exp(expected), rel=1e-5)
