@@ -50,27 +50,11 @@ def prepare_splits(name: str, data: Any, *rest: Any, diagnostics: Diagnostics | 
     return reading.prepare(tasks.load(name), config, in_memory, diagnostics=diagnostics)
 
 
-def prepare(name: str, data: Any, *rest: Any, diagnostics: Diagnostics | None = None, **more: Any) -> Any:
-    """Returns a task with its data; see `make_config`."""
-    in_memory = None if isinstance(data, str) or hasattr(data, "parts") else data
-    config = make_config(name, data, *rest, **more)
-    return tasks.load(name).prepare(config, in_memory, diagnostics=diagnostics)
-
-
-def fit(task: Any, steps: int = 30, batch_size: int = 16, lr: float = 0.02) -> Predictor[Any]:
-    """Returns the predictor of a network that was trained for a few steps."""
-    return task.predictor(train(task, task, task.build(), steps, batch_size, lr))
-
-
 def fit_splits(
     task: AnyTask, splits: Splits[Any], steps: int = 30, batch_size: int = 16, lr: float = 0.02
 ) -> Predictor[Any]:
     """Returns the predictor of a network that was trained for a few steps."""
-    objective = TaskObjective.of(task, splits)
-    return task.predictor(train(task, objective, task.build(splits.train), steps, batch_size, lr))
-
-
-def train(task: Any, objective: Any, network: Any, steps: int, batch_size: int, lr: float) -> Any:
+    objective, network = TaskObjective.of(task, splits), task.build(splits.train)
     optimizer = torch.optim.Adam(network.parameters(), lr=lr)
     network.train()
     for step in range(steps):
@@ -79,7 +63,7 @@ def train(task: Any, objective: Any, network: Any, steps: int, batch_size: int, 
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return network
+    return task.predictor(network)
 
 
 def refused(code: str, *words: str, **arguments: Any) -> None:
