@@ -88,8 +88,10 @@ class Registry:
 
     def add_file(self, path: str | Path) -> str:
         """Registers a user's own file under its name without the suffix, and returns that name."""
-        path = Path(path).resolve()
-        if not path.is_file() or path.suffix != ".py":
+        path = Path(path)
+        with contextlib.suppress(OSError, ValueError):  # no name of a file
+            path = path.resolve()
+        if path.suffix != ".py" or not path.is_file():
             raise SeriatimError(
                 "plugin.missing", f"there is no Python file {path}", f"name a file that defines a {self.kind}"
             )
