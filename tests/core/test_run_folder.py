@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from seriatim.core.errors import SeriatimError
-from seriatim.core.files import append_json, read_json_lines
+from seriatim.core.files import append_json, read_json_lines, write_json
 from seriatim.core.findings import Finding
 from seriatim.core.run_folder import FORMAT, RunFolder, fresh_folder, list_runs, locked_folder
 from seriatim.core.run_summary import RunSummary, mean_costs
@@ -33,7 +33,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     views = [{"kind": "table", "title": "t", "columns": ["a"], "rows": [["ü"]]}]
     metrics = {"test": {"loss": float("nan")}}
     run.write_results(RunSummary(step=4, notes=["two labels"], sample="\ud800", metrics=metrics))
-    run.write_capabilities({"classify": {"summary": "s"}})
+    write_json(run.path / "capabilities.json", {"classify": {"summary": "s"}})
     findings = [Finding("gave much", "7 of 8", "Look."), Finding("gave little", "1", part="the head")]
     run.write_evaluation({"test": views}, findings)
     run.write_inspection(views)

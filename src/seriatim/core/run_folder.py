@@ -212,9 +212,6 @@ class RunFolder:
     def write_results(self, results: RunSummary) -> None:
         self._write("summary.json", results.to_json(), indent=2)
 
-    def write_capabilities(self, values: Mapping[str, object]) -> None:
-        self._write("capabilities.json", dict(values), indent=2)
-
     def write_evaluation(
         self, views: Mapping[str, Sequence[Mapping[str, object]]], findings: Sequence[Finding] = ()
     ) -> None:

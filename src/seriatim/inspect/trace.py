@@ -24,11 +24,6 @@ from ..nn.backbone import NamedTrace, element_axis
 
 MAX_BYTES = 2**28  # of a trace: attention grows with the square of the length
 
-LOCATIONS = {
-    "layer0": "the first layer or block; with the prefix encoder. or decoder. in an encoder–decoder",
-    "layer0.forward": "the forward cells of a bidirectional layer; layer0.backward: the backward ones",
-    "level0": "the first level of a temporal convolutional network",
-}
 # The last part of a name → its dimensions, and what it is
 NAMES = {
     "attention": ("BHTS", "attention weights of each element over the elements of its own sequence, by head"),

@@ -80,6 +80,10 @@ class Encoded:
         """Returns the row of each of these items."""
         return items if self.rows is None else self.rows[items]
 
+    def target_numbers(self, items: np.ndarray) -> np.ndarray:
+        """Returns the number of each target of these items, by which teachers are asked: by default their rows."""
+        return self.row_numbers(items)
+
     def take(self, items: np.ndarray) -> Self:
         """Returns some of the items."""
         return replace(self, inputs=Subset(self.inputs, items), rows=None if self.rows is None else self.rows[items])

@@ -243,7 +243,7 @@ class CachedTeacher(Distillation[TeacherBatch]):
     def batch(self, step: int, first: int, last: int, batch_size: int) -> TeacherBatch:
         items = self.student.sampler.items(step, batch_size)
         items = items[first * len(items) // batch_size : last * len(items) // batch_size]
-        targets = self.student.train.row_numbers(items)
+        targets = self.student.train.target_numbers(items)
         labeled = None if targets.max(initial=0) < self.labeled else torch.from_numpy(targets < self.labeled)
         return TeacherBatch(
             **vars(self.task.collate(self.student.train, items)),
@@ -339,7 +339,7 @@ def teacher_outputs(
         features: tuple[np.ndarray, ...] = ()
         if with_features and output.features is not None:
             features = (output.features.half().cpu().numpy(),)  # angles need no more precision
-        parts.append((encoded.row_numbers(items), reader.teacher_scores(output)[:, order].cpu().numpy(), *features))
+        parts.append((encoded.target_numbers(items), reader.teacher_scores(output)[:, order].cpu().numpy(), *features))
         done += int(np.maximum(encoded.lengths[items], 1).sum())
         if time.monotonic() - noted > NOTE_SECONDS:
             noted, share = time.monotonic(), done / total

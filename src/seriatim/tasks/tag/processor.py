@@ -149,8 +149,8 @@ class TagEncoded(Encoded):
             raise SeriatimError("data.target", "there are no tags to compare with", "pass data with tags")
         return self.targets
 
-    def row_numbers(self, items: np.ndarray) -> np.ndarray:
-        """Returns the number of each target of a batch of items: of each word."""
+    def target_numbers(self, items: np.ndarray) -> np.ndarray:
+        """Returns the number of each target of these items: of each word."""
         return self.item_words(items)
 
     def locate(self, word: int) -> tuple[int, int]:
