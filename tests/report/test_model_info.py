@@ -77,9 +77,12 @@ def test_a_wrong_declaration_is_an_error_of_the_file(declaration: str, tmp_path:
     imports = "from typing import ClassVar\nfrom seriatim.models import lstm\n"
     file.write_text(f"{imports}\n\nclass Settings(lstm.Settings):\n    {declaration}\n")
     registry.models.add_file(file)
-    assert registry.models.infos(["wrong"]) == {"wrong": ModelInfo()}
-    with pytest.raises(SeriatimError) as caught:
-        registry.models.load("wrong")
+    try:
+        assert registry.models.infos(["wrong"]) == {"wrong": ModelInfo()}
+        with pytest.raises(SeriatimError) as caught:
+            registry.models.load("wrong")
+    finally:
+        registry.models._files.pop("wrong")
     assert caught.value.code == "plugin.broken"
 
 

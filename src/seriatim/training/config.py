@@ -240,7 +240,8 @@ def make_config(values: Mapping[str, Any], origin: str = "the settings") -> Conf
         has_end = any(train.get(name) is not None for name in ENDS)  # an end set by the user replaces the task's
         defaults = {key: value for key, value in task.train_defaults(values).items() if not (has_end and key in ENDS)}
         values["train"] = defaults | dict(train)
-    config = validate(_config_class(task.settings_type, model), values, origin)
+    sections = frozenset(task.settings_type.model_fields)
+    config = validate(_config_class(task.settings_type, model, sections), values, origin)
     optimizer = config.train.optimizer
     if optimizer.name == "auto":  # resolved here: a run keeps its optimizer if the defaults change
         muon = task.muon and model.muon_lr is not None and config.start is None
@@ -253,7 +254,8 @@ def make_config(values: Mapping[str, Any], origin: str = "the settings") -> Conf
 
 
 @cache
-def _config_class(task: type[Settings], model: type[ModelSettings]) -> type[Config]:
+def _config_class(task: type[Settings], model: type[ModelSettings], fields: frozenset[str]) -> type[Config]:
+    """Returns the class of a configuration; `fields` are those of the task, to which a plug-in may add a section."""
     return create_model("Config", __base__=Config, task=(task, ...), model=(model, ...))
 
 
